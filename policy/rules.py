@@ -1,0 +1,69 @@
+"""Every knob of the decision, each with its range, its unit and the reason for its default."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Strategy = Literal["router_balancing", "least_request", "power_of_two", "round_robin"]
+
+
+class Pool(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nodes serving one purpose: the intents that belong there and the model that `auto` becomes."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    intents: tuple[str, ...] = ()
+
+
+class Watermarks(Struct, frozen=True, forbid_unknown_fields=True):
+    """Share of KV cache in use: above *high* a node takes no new work, until it is back under *low*."""
+
+    low: Share = 0.80
+    high: Share = 0.92
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise ValueError(f"watermarks.low ({self.low}) must be under watermarks.high ({self.high})")
+
+
+class Balance(Struct, frozen=True, forbid_unknown_fields=True):
+    """`router_balancing`: qps·(1 − qps/limit) + memory·(1 − memory); the other pair when memory is short.
+
+    Design formula 2: when the fleet's mean memory is strictly above *pressed_above* the weights turn round.
+    """
+
+    qps: Share = 0.6
+    memory: Share = 0.4
+    pressed_qps: Share = 0.3
+    pressed_memory: Share = 0.7
+    pressed_above: Share = 0.85
+
+
+class Rules(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the operator decided once, for every request."""
+
+    strategy: Strategy = "router_balancing"
+    pools: dict[str, Pool] = field(default_factory=dict)
+    general: str = "general"
+    """The pool for requests of no clear intent, and the one that helps out when another is full."""
+    auto_model: Annotated[str, Meta(min_length=1, max_length=256)] = "auto"
+    """The model name by which a client leaves the choice to us."""
+    near_km: Annotated[float, Meta(gt=0.0, le=20_000.0)] = 50.0
+    """Nodes no further than this beyond the nearest count as equally near (design formula 4)."""
+    balance: Balance = field(default_factory=Balance)
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    fallbacks: Annotated[int, Meta(ge=0, le=8)] = 2
+    follow_up_chars: Annotated[int, Meta(ge=0, le=10_000)] = 80
+    """A follow-up turn of at most so many characters keeps its conversation's intent."""
+    strict_context: bool = False
+    """Refuse (409) a request whose context version is older than the session has seen."""
+
+    def __post_init__(self) -> None:
+        owner: dict[str, str] = {}
+        for pool, its in self.pools.items():
+            for intent in its.intents:
+                if intent in owner:
+                    raise ValueError(
+                        f"intent {intent!r} is in pool {owner[intent]!r} and in {pool!r}: give it one pool"
+                    )
+                owner[intent] = pool

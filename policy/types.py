@@ -1,0 +1,245 @@
+"""The values a decision is made of: what was asked, what is known, who can answer, what was decided."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+K = TypeVar("K")
+
+Modality = Literal["text", "image+text", "audio+text"]
+Tier = Literal["normal", "degraded", "last-resort"]
+"""How much of what a good decision needs was there.
+
+normal: everything asked for was known, and the node is of the right pool.
+degraded: a source gave no answer in time, or the node is of another pool than the intent's.
+last-resort: nothing was known, or only nodes without headroom were left.
+"""
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """One wish of the client: a preference, or a condition when *required*."""
+
+    key: str
+    value: str
+    required: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client asked, as far as headers and body say."""
+
+    path: str
+    method: str = "POST"
+    api: str | None = None
+    """Which API the body belongs to; None: known by its headers alone."""
+    model: str | None = None
+    """The model the client named; None when it named none, or the body could not be read."""
+    auto: bool = False
+    """The client leaves the model to us."""
+    stream: bool = False
+    modality: Modality = "text"
+    prompt_tokens: int = 0
+    """An estimate: four bytes of text to a token."""
+    max_tokens: int | None = None
+    asked: int = 0
+    """Characters in the last user turn."""
+    follow_up: bool = False
+    """There are earlier user turns in the body."""
+    hints: tuple[Hint, ...] = ()
+    context_version: int | None = None
+    subset: tuple[str, ...] | None = None
+    """Addresses a gateway restricts us to; None: no restriction; empty: none is eligible."""
+    turn: int = 0
+    """The router's own count of requests: the only source of variety a decision has."""
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """What the request is about. *name* is None when the clusters are unsure."""
+
+    name: str | None
+    confidence: float
+    similarity: float
+    nearest: str
+    bundle: str = ""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the client is. A field nobody knows is None, never 0.0 or ''."""
+
+    source: str
+    latitude: float | None = None
+    longitude: float | None = None
+    country: str | None = None
+    continent: str | None = None
+    region: str | None = None
+    """A region by the fleet's own name, as a proxy's locality gives it."""
+    zone: str | None = None
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What a session remembers: its node, its intent and how far its conversation had come."""
+
+    node: str
+    identity: str
+    intent: str | None = None
+    context_version: int | None = None
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sources knew about one request by the deadline."""
+
+    intent: Intent | None = None
+    place: Place | None = None
+    binding: Binding | None = None
+    missing: tuple[str, ...] = ()
+    """Sources that were asked and did not answer in time."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One vLLM endpoint. *identity* outlives nothing: another pod on the same address is another node."""
+
+    address: str
+    """`ip:port`, IPv6 in brackets: the very bytes Envoy knows the host by."""
+    pool: str = "general"
+    models: tuple[str, ...] = ()
+    """Served model names, aliases included; empty: whatever is asked."""
+    identity: str = ""
+    region: str | None = None
+    zone: str | None = None
+    continent: str | None = None
+    latitude: float | None = None
+    longitude: float | None = None
+    modalities: tuple[Modality, ...] = ("text",)
+    context_length: int | None = None
+    """Tokens of prompt and answer together; None: unknown, so nothing is too long."""
+    qps_limit: float = 10.0
+    """Requests per second at which the node counts as full."""
+    draining: bool = False
+
+    @property
+    def key(self) -> str:
+        """What a session remembers the node by."""
+        return self.identity or self.address
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy one node is. None: not known."""
+
+    running: float | None = None
+    waiting: float | None = None
+    memory: float | None = None
+    """Share of KV cache (or GPU memory) in use, 0 to 1."""
+    qps: float | None = None
+    """Requests per second over the last 60 s."""
+    sent: float = 0.0
+    """Requests we sent since the figures above were read."""
+    latency_ms: float | None = None
+    error_rate: float | None = None
+
+
+class Fleet:
+    """Every node with its load, as columns: row *i* of each array is `nodes[i]`. NaN: not known.
+
+    The columns of place, pool and models are built once per topology and shared by `with_loads`;
+    a decision reads them and never writes.
+    """
+
+    __slots__ = (
+        "_by_model", "by_address", "context_length", "draining", "error_rate", "full", "latency_ms",
+        "memory", "model_names", "nodes", "pools", "positions", "qps", "qps_limit", "regions", "running",
+        "sent", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, nodes: Iterable[Node], loads: Mapping[str, Load] | None = None, *, high: float = 0.92):
+        self.nodes = tuple(nodes)
+        self.by_address = {node.address: i for i, node in enumerate(self.nodes)}
+        if len(self.by_address) != len(self.nodes):
+            twice, _ = Counter(node.address for node in self.nodes).most_common(1)[0]
+            raise ValueError(f"node {twice} is listed twice: every address once")
+        self.model_names = tuple(sorted({name for node in self.nodes for name in node.models}))
+        self._by_model: dict[str, Bools] = {}
+        self.pools = _groups(node.pool for node in self.nodes)
+        self.regions = _groups(node.region for node in self.nodes)
+        self.positions = _positions(self.nodes)
+        self.context_length = _column(node.context_length for node in self.nodes)
+        self.qps_limit = _column(node.qps_limit for node in self.nodes)
+        self.draining = np.array([node.draining for node in self.nodes], dtype=np.bool_)
+        of = loads or {}
+        rows = [of.get(node.address, _UNKNOWN) for node in self.nodes]
+        self.running = _column(row.running for row in rows)
+        self.waiting = _column(row.waiting for row in rows)
+        self.memory = _column(row.memory for row in rows)
+        self.qps = _column(row.qps for row in rows)
+        self.sent = _column(row.sent for row in rows)
+        self.latency_ms = _column(row.latency_ms for row in rows)
+        self.error_rate = _column(row.error_rate for row in rows)
+        self.full: Bools = self.memory > high
+        """Over the high watermark and not yet back under the low one: takes no new work."""
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def serving(self, model: str) -> Bools:
+        """Which nodes serve *model* (a node that lists no models serves any). Remembered for known names."""
+        mask = self._by_model.get(model)
+        if mask is None:
+            mask = np.array([not node.models or model in node.models for node in self.nodes], dtype=np.bool_)
+            if model in self.model_names:  # a client's invented names must not fill the memory
+                self._by_model[model] = mask
+        return mask
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The node, who comes after it, and why."""
+
+    node: Node
+    fallbacks: tuple[Node, ...]
+    model: str | None
+    """The model to write into the body; None: leave the body alone."""
+    intent: str | None
+    tier: Tier
+    confidence: float
+    because: tuple[str, ...]
+    stuck: bool = False
+    """The session's own node was chosen again."""
+    conflict: bool = False
+    """The request carries an older context version than the session has seen."""
+
+
+class Shed(msgspec.Struct, frozen=True, kw_only=True):
+    """No node for this request, and why."""
+
+    reason: Literal["no-nodes", "unknown-model", "too-long", "modality", "context-conflict", "hint", "subset"]
+    detail: str
+    dropped: Mapping[str, int] = {}
+
+
+_UNKNOWN = Load()
+
+
+def _column(values: Iterable[float | None]) -> Floats:
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def _groups(values: Iterable[K]) -> Mapping[K, Bools]:
+    rows = list(values)
+    return {key: np.array([row == key for row in rows], dtype=np.bool_) for key in dict.fromkeys(rows)}
+
+
+def _positions(nodes: tuple[Node, ...]) -> Floats:
+    """Unit vectors from the earth's centre, [n, 3]; NaN where a node has no coordinates."""
+    degrees = np.array(
+        [
+            (np.nan if n.latitude is None else n.latitude, np.nan if n.longitude is None else n.longitude)
+            for n in nodes
+        ],
+        dtype=np.float64,
+    ).reshape(-1, 2)
+    lat, lon = np.radians(degrees).T
+    return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
