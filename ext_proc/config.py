@@ -141,9 +141,7 @@ class Sessions(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.store == "redis" and len(self.secret) < 16:
-            raise ValueError(
-                "sessions.secret: the redis store needs at least 16 characters, the same on every replica"
-            )
+            raise ValueError("sessions.secret: the redis store needs at least 16 characters, the same on every replica")
 
 
 class FleetConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,7 +193,7 @@ def load(path: Path) -> Config:
 
 def parse(text: bytes, *, base: Path = Path()) -> Config:
     """Config from YAML bytes. Raises ConfigError."""
-    config = decode(text, Config)
+    config: Config = decode(text, Config)
     return msgspec.structs.replace(
         config,
         bundle=_resolved(base, config.bundle),
@@ -204,9 +202,7 @@ def parse(text: bytes, *, base: Path = Path()) -> Config:
             path=_resolved(base, config.encoder.path),
             cache_dir=_resolved(base, config.encoder.cache_dir),
         ),
-        places=msgspec.structs.replace(
-            config.places, databases=tuple(base / path for path in config.places.databases)
-        ),
+        places=msgspec.structs.replace(config.places, databases=tuple(base / path for path in config.places.databases)),
         fleet=msgspec.structs.replace(config.fleet, file=_resolved(base, config.fleet.file)),
     )
 
@@ -235,7 +231,7 @@ def _explained(message: str, raw: Any, kind: Any) -> str:
         return f"{'.'.join(filter(None, (where, key)))}: unknown key; {hint}"
     value = _value_at(raw, where)
     shown = "" if value is _NOTHING else f" (found {value!r:.120})"
-    return f"{where or 'configuration'}: {message.split(' - at ')[0]}{shown}"
+    return f"{where or 'configuration'}: {message.split(' - at ', maxsplit=1)[0]}{shown}"
 
 
 _NOTHING = object()

@@ -1,4 +1,6 @@
-"""What can go wrong, by name."""
+"""What can go wrong, by name, and how the client is told."""
+
+import msgspec
 
 
 class IsoglossError(Exception):
@@ -10,4 +12,26 @@ class ConfigError(IsoglossError):
 
 
 class SourceDown(IsoglossError):
-    """A source (sessions, places, intents, loads) cannot answer now. Never costs the request more than its budget."""
+    """A source (sessions, places, intents, loads) cannot answer now; it costs the request only its answer."""
+
+
+_TYPES = {
+    400: "BadRequestError",
+    404: "NotFoundError",
+    408: "RequestTimeoutError",
+    409: "ConflictError",
+    413: "PayloadTooLargeError",
+    429: "RateLimitError",
+    503: "ServiceUnavailableError",
+}
+
+
+def openai(status: int, message: str, param: str | None = None) -> bytes:
+    """An error body in OpenAI's shape, as vLLM writes it."""
+    error = {
+        "message": message,
+        "type": _TYPES.get(status, "InternalServerError"),
+        "param": param,
+        "code": status,
+    }
+    return msgspec.json.encode({"error": error})

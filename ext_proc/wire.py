@@ -1,0 +1,193 @@
+"""Protobuf to events, commands to protobuf: the only reader of Envoy's messages."""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingRequest, ProcessingResponse
+
+from ext_proc import errors, names, schema
+from ext_proc.protocol import (
+    Body,
+    Chunk,
+    Decide,
+    Event,
+    Headers,
+    Mode,
+    Pass,
+    Phase,
+    Refuse,
+    ResponseBody,
+    ResponseHeaders,
+    ResponseTrailers,
+    Route,
+    Trailers,
+    Undecided,
+)
+
+_messages = schema.messages(ProcessingRequest, ProcessingResponse)
+_Request = _messages["ProcessingRequest"]
+_Response = _messages["ProcessingResponse"]
+_MODES = {mode.value: mode for mode in Mode}
+_OVERWRITE = 2  # HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD: Envoy's own default would append
+_FIELDS = {phase: phase.name.lower() for phase in Phase}
+_PASSED: dict[Phase, bytes] = {}
+
+
+def event(message: bytes) -> Event | None:
+    """What *message* says happened; None when it says nothing we know.
+
+    Raises google.protobuf.message.DecodeError when it is not a ProcessingRequest.
+    """
+    request = _Request.FromString(message)
+    match request.WhichOneof("request"):
+        case "request_headers":
+            return Headers(
+                headers=_headers(request.request_headers.headers.headers),
+                ends=request.request_headers.end_of_stream,
+                modes=_modes(request),
+                attributes=_attributes(request.attributes),
+                subset=_subset(request),
+            )
+        case "request_body":
+            return Body(request.request_body.body, request.request_body.end_of_stream)
+        case "request_trailers":
+            return Trailers()
+        case "response_headers":
+            return ResponseHeaders(_modes(request))
+        case "response_body":
+            return ResponseBody(request.response_body.body, request.response_body.end_of_stream)
+        case "response_trailers":
+            return ResponseTrailers()
+        case _:
+            return None
+
+
+def response(command: Pass | Route | Chunk | Refuse | Undecided | Decide) -> bytes:
+    """The ProcessingResponse that carries *command* out."""
+    match command:
+        case Pass():
+            return _passed(command.phase)
+        case Route():
+            return _route(command)
+        case Undecided():
+            return _undecided(command)
+        case Chunk():
+            return _chunk(command)
+        case Refuse():
+            return _refuse(command)
+        case Decide():
+            raise TypeError("Decide is a question to the router, not an answer to Envoy")
+        case _:
+            assert_never(command)
+
+
+def _headers(pairs: Any) -> Mapping[str, str]:
+    """One value a name; several lines of a name are joined as HTTP allows (cookies by '; ')."""
+    out: dict[str, str] = {}
+    for pair in pairs:
+        name = pair.key.lower()
+        value = pair.raw_value.decode("latin-1") or pair.value
+        if name in out:
+            value = out[name] + ("; " if name == "cookie" else ", ") + value
+        out[name] = value
+    return out
+
+
+def _modes(request: Any) -> tuple[Mode, Mode] | None:
+    """HasField: with mode NONE the message is there and empty. Unknown numbers are a newer Envoy's: NONE."""
+    if not request.HasField("protocol_config"):
+        return None
+    config = request.protocol_config
+    return (
+        _MODES.get(config.request_body_mode, Mode.NONE),
+        _MODES.get(config.response_body_mode, Mode.NONE),
+    )
+
+
+def _attributes(by_filter: Any) -> Mapping[str, str]:
+    return {
+        name: value.string_value
+        for struct in by_filter.values()
+        for name, value in struct.fields.items()
+        if value.string_value
+    }
+
+
+def _subset(request: Any) -> tuple[str, ...] | None:
+    """The addresses a gateway allows: a list of strings, or one string with commas."""
+    if not request.HasField("metadata_context"):
+        return None
+    spaces = request.metadata_context.filter_metadata
+    if names.SUBSET_METADATA not in spaces:
+        return None
+    fields = spaces[names.SUBSET_METADATA].fields
+    if names.SUBSET not in fields:
+        return None
+    value = fields[names.SUBSET]
+    texts = [v.string_value for v in value.list_value.values] if value.HasField("list_value") else [value.string_value]
+    return tuple(entry.strip() for text in texts for entry in text.split(",") if entry.strip())
+
+
+def _passed(phase: Phase) -> bytes:
+    """The empty answer of a phase; there are six, made once."""
+    made = _PASSED.get(phase)
+    if made is None:
+        out = _Response()
+        getattr(out, _FIELDS[phase]).SetInParent()
+        made = _PASSED[phase] = out.SerializeToString()
+    return made
+
+
+def _common(out: Any, phase: Phase) -> Any:
+    return getattr(out, _FIELDS[phase]).response
+
+
+def _route(route: Route) -> bytes:
+    out = _Response()
+    common = _common(out, route.phase)
+    common.clear_route_cache = True
+    mutation = common.header_mutation
+    mutation.remove_headers.extend(route.remove)
+    for name, value in route.headers.items():
+        _set(mutation, name, value)
+    if route.body is not None and route.phase is Phase.REQUEST_BODY:
+        common.body_mutation.body = route.body
+        _set(mutation, "content-length", str(len(route.body)))  # another length than Envoy's is a 500
+    lb = out.dynamic_metadata.fields[names.LB_METADATA].struct_value
+    lb.fields[names.ENDPOINT].string_value = route.node
+    return out.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _undecided(undecided: Undecided) -> bytes:
+    out = _Response()
+    common = _common(out, undecided.phase)
+    common.SetInParent()
+    common.header_mutation.remove_headers.extend(undecided.remove)
+    return out.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _set(mutation: Any, name: str, value: str) -> None:
+    option = mutation.set_headers.add(append_action=_OVERWRITE)
+    option.header.key = name
+    option.header.raw_value = value.encode("latin-1", "replace")
+
+
+def _chunk(chunk: Chunk) -> bytes:
+    out = _Response()
+    piece = _common(out, chunk.phase).body_mutation.streamed_response
+    piece.body = chunk.data
+    piece.end_of_stream = chunk.ends
+    piece.SetInParent()
+    return out.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _refuse(refuse: Refuse) -> bytes:
+    out = _Response()
+    reply = out.immediate_response
+    reply.status.code = refuse.status
+    reply.body = errors.openai(refuse.status, refuse.message, refuse.param)
+    reply.details = f"isogloss_{refuse.reason}"
+    _set(reply.headers, "content-type", "application/json")  # else Envoy says text/plain
+    for name, value in refuse.headers.items():
+        _set(reply.headers, name, value)
+    return out.SerializeToString()  # type: ignore[no-any-return]
