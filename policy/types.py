@@ -17,9 +17,9 @@ Modality = Literal["text", "image+text", "audio+text"]
 Tier = Literal["normal", "degraded", "last-resort"]
 """How much of what a good decision needs was there.
 
-normal: everything asked for was known, and the node is of the right pool.
+normal: every source asked gave its answer, and the node is of the right pool.
 degraded: a source gave no answer in time, or the node is of another pool than the intent's.
-last-resort: nothing was known, or only nodes without headroom were left.
+last-resort: only nodes without headroom were left.
 """
 
 
@@ -151,9 +151,9 @@ class Fleet:
     """
 
     __slots__ = (
-        "_by_model", "by_address", "context_length", "draining", "error_rate", "full", "latency_ms",
+        "_by_model", "by_address", "context_length", "continents", "draining", "error_rate", "full", "latency_ms",
         "memory", "model_names", "nodes", "pools", "positions", "qps", "qps_limit", "regions", "running",
-        "sent", "waiting",
+        "sent", "waiting", "zones",
     )  # fmt: skip
 
     def __init__(self, nodes: Iterable[Node], loads: Mapping[str, Load] | None = None, *, high: float = 0.92):
@@ -166,6 +166,8 @@ class Fleet:
         self._by_model: dict[str, Bools] = {}
         self.pools = _groups(node.pool for node in self.nodes)
         self.regions = _groups(node.region for node in self.nodes)
+        self.zones = _groups(node.zone for node in self.nodes)
+        self.continents = _groups(node.continent for node in self.nodes)
         self.positions = _positions(self.nodes)
         self.context_length = _column(node.context_length for node in self.nodes)
         self.qps_limit = _column(node.qps_limit for node in self.nodes)
@@ -215,7 +217,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Shed(msgspec.Struct, frozen=True, kw_only=True):
     """No node for this request, and why."""
 
-    reason: Literal["no-nodes", "unknown-model", "too-long", "modality", "context-conflict", "hint", "subset"]
+    reason: Literal["no-nodes", "unknown-model", "context-conflict", "hint", "subset"]
     detail: str
     dropped: Mapping[str, int] = {}
 
@@ -235,10 +237,7 @@ def _groups(values: Iterable[K]) -> Mapping[K, Bools]:
 def _positions(nodes: tuple[Node, ...]) -> Floats:
     """Unit vectors from the earth's centre, [n, 3]; NaN where a node has no coordinates."""
     degrees = np.array(
-        [
-            (np.nan if n.latitude is None else n.latitude, np.nan if n.longitude is None else n.longitude)
-            for n in nodes
-        ],
+        [(np.nan if n.latitude is None else n.latitude, np.nan if n.longitude is None else n.longitude) for n in nodes],
         dtype=np.float64,
     ).reshape(-1, 2)
     lat, lon = np.radians(degrees).T

@@ -1,0 +1,128 @@
+"""The decision: the whole of it, in order."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from policy import affinity, because, filters
+from policy.confidence import confidence
+from policy.rules import Rules
+from policy.strategies import STRATEGIES, Ranking
+from policy.strategies.ranking import draws
+from policy.types import Bools, Decision, Features, Fleet, Indices, Node, Request, Shed, Tier
+from policy.view import View
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One node that was compared, its points and what they are made of."""
+
+    address: str
+    points: float
+    criteria: Mapping[str, float]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A decision with everything that was compared for it, best candidate first."""
+
+    outcome: Decision | Shed
+    dropped: Mapping[str, tuple[str, ...]]
+    candidates: tuple[Candidate, ...] = ()
+
+
+class _Weighed(NamedTuple):
+    """What a decision was taken from."""
+
+    outcome: Decision | Shed
+    dropped: Mapping[str, Bools] = {}
+    nodes: Indices = np.zeros(0, dtype=np.intp)
+    ranking: Ranking = Ranking(np.zeros(0), {})
+
+
+def decide(request: Request, features: Features, fleet: Fleet, rules: Rules) -> Decision | Shed:
+    """Choose a node. Pure: the same arguments give the same answer."""
+    return _weigh(View(request, features, fleet, rules)).outcome
+
+
+def explain(request: Request, features: Features, fleet: Fleet, rules: Rules) -> Explanation:
+    """The very decision `decide` takes, with all it compared."""
+    weighed = _weigh(View(request, features, fleet, rules))
+    names = {why: tuple(fleet.nodes[i].address for i in np.flatnonzero(mask)) for why, mask in weighed.dropped.items()}
+    points, criteria = weighed.ranking
+    candidates = tuple(
+        Candidate(
+            fleet.nodes[weighed.nodes[i]].address,
+            float(points[i]),
+            {name: float(part[i]) for name, part in criteria.items()},
+        )
+        for i in np.argsort(-points, kind="stable")
+    )
+    return Explanation(weighed.outcome, names, candidates)
+
+
+def _weigh(view: View) -> _Weighed:
+    if view.conflict and view.rules.strict_context:
+        detail = "The context version is older than this session has seen."
+        return _Weighed(Shed(reason="context-conflict", detail=detail))
+    left, dropped = filters.keep(view)
+    if not left.any():
+        return _Weighed(filters.shed(view, dropped), dropped)
+
+    group, room = filters.first(view, left)
+    nodes = np.flatnonzero(group)
+    ranking = STRATEGIES[view.rules.strategy](view, nodes)
+    stay = affinity.pinned(view, group, left)
+    best = stay.node if stay.node is not None else int(nodes[_top(ranking, view.request.turn)])
+
+    node = view.fleet.nodes[best]
+    tier = _tier(view, best)
+    decision = Decision(
+        node=node,
+        fallbacks=tuple(view.fleet.nodes[i] for i in _next(best, nodes, ranking, view.rules.fallbacks)),
+        model=_model(view, node) if view.request.auto else None,
+        intent=view.intent,
+        tier=tier,
+        confidence=round(confidence(view, best, tier), 3),
+        because=(
+            *because.meaning(view),
+            *because.place(view, best),
+            *because.absent(view, dropped, room),
+            *because.session(view, stay),
+            *(() if stay.node is not None else (f"strategy {view.rules.strategy}",)),
+        ),
+        stuck=stay.node is not None,
+        conflict=view.conflict,
+    )
+    return _Weighed(decision, dropped, nodes, ranking)
+
+
+def _top(ranking: Ranking, turn: int) -> int:
+    """The candidate with most points; ties are broken by turn, so that equals share the work."""
+    ties = np.flatnonzero(ranking.points >= ranking.points.max() - 1e-9)
+    return int(ties[draws(turn, ties.size, 1)[0]])
+
+
+def _next(best: int, nodes: Indices, ranking: Ranking, count: int) -> list[int]:
+    """The *count* candidates with most points besides *best*."""
+    some = np.arange(nodes.size)
+    if count + 1 < nodes.size:
+        some = np.argpartition(-ranking.points, count)[: count + 1]
+    ordered = some[np.argsort(-ranking.points[some], kind="stable")]
+    return [i for i in nodes[ordered].tolist() if i != best][:count]
+
+
+def _model(view: View, node: Node) -> str | None:
+    """What `auto` becomes on *node*; None where the node serves the word itself."""
+    if view.request.model in node.models or node.pool not in view.rules.pools:
+        return None
+    return view.rules.pools[node.pool].model
+
+
+def _tier(view: View, best: int) -> Tier:
+    if not view.room[best]:
+        return "last-resort"
+    known = view.request.api is not None and view.pool in view.fleet.pools
+    if view.features.missing or (known and view.fleet.nodes[best].pool != view.pool):
+        return "degraded"
+    return "normal"

@@ -1,0 +1,160 @@
+"""Which nodes may answer at all, and which of them come first."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from policy.types import Bools, Hint, Shed
+from policy.view import View
+
+Filter = Callable[[View], Bools | None]
+"""True where a node may stay, [n]; None: nothing to say about this request."""
+
+
+def subset(view: View) -> Bools | None:
+    """The gateway's own restriction, by `ip:port`, or by `ip` for all its ports."""
+    allowed = view.request.subset
+    if allowed is None:
+        return None
+    mask = np.zeros(len(view.fleet), dtype=np.bool_)
+    for i, node in enumerate(view.fleet.nodes):
+        mask[i] = node.address in allowed or node.address.rpartition(":")[0] in allowed
+    return mask
+
+
+def draining(view: View) -> Bools | None:
+    """Nodes on their way out take no new work."""
+    return ~view.fleet.draining
+
+
+def model(view: View) -> Bools | None:
+    """The named model; for `auto`, nodes of a pool that names one, or that serve the word itself."""
+    request, fleet = view.request, view.fleet
+    if request.model is None:
+        return None
+    mask = fleet.serving(request.model)
+    if not request.auto:
+        return mask
+    named = [fleet.pools[name] for name, pool in view.rules.pools.items() if pool.model and name in fleet.pools]
+    return np.logical_or.reduce([mask & _lists_models(view), *named])  # type: ignore[no-any-return]
+
+
+def modality(view: View) -> Bools | None:
+    """Nodes that read images or audio, when the request has some."""
+    wanted = view.request.modality
+    if wanted == "text":
+        return None
+    return np.array([wanted in node.modalities for node in view.fleet.nodes], dtype=np.bool_)
+
+
+def context(view: View) -> Bools | None:
+    """Prompt and answer fit the node's context; unknown length of either side fits."""
+    tokens = view.request.prompt_tokens + (view.request.max_tokens or 0)
+    return ~(view.fleet.context_length < tokens)
+
+
+def watermark(view: View) -> Bools | None:
+    """Nodes over their memory watermark."""
+    return ~view.fleet.full
+
+
+def required(view: View) -> Bools | None:
+    """Hints the client made a condition."""
+    wanted = [hint for hint in view.request.hints if hint.required]
+    if not wanted:
+        return None
+    return np.logical_and.reduce([hinted(view, hint) for hint in wanted])  # type: ignore[no-any-return]
+
+
+HARD: Mapping[str, Filter] = {f.__name__: f for f in (subset, draining, model, required)}
+"""Nothing left behind one of these is an answer to the client."""
+SOFT: Mapping[str, Filter] = {f.__name__: f for f in (modality, context, watermark)}
+"""These rest on estimates, or on what a pod says better itself: where nothing would be left, they do not count."""
+
+
+def keep(view: View) -> tuple[Bools, dict[str, Bools]]:
+    """The nodes that stay, [n], and for each filter that took some away, which."""
+    left = np.ones(len(view.fleet), dtype=np.bool_)
+    dropped: dict[str, Bools] = {}
+    for name, rule in (*HARD.items(), *SOFT.items()):
+        mask = rule(view)
+        if mask is None:
+            continue
+        stays = left & mask
+        if name in SOFT and not stays.any():
+            continue
+        if (gone := left & ~mask).any():
+            dropped[name] = gone
+        left = stays
+    return left, dropped
+
+
+def shed(view: View, dropped: dict[str, Bools]) -> Shed:
+    """Why nothing is left, in the client's terms: the last filter that took nodes away."""
+    counts = {name: int(mask.sum()) for name, mask in dropped.items()}
+    last = next(reversed(dropped), "")
+    if last == "model":
+        aliases = ", ".join(view.fleet.model_names[:64])
+        detail = f"The model `{view.request.model:.256}` does not exist. Valid aliases: {aliases}."
+        return Shed(reason="unknown-model", detail=detail, dropped=counts)
+    if last == "required":
+        wanted = ", ".join(f"{hint.key}={hint.value}" for hint in view.request.hints if hint.required)
+        return Shed(reason="hint", detail=f"No node meets the required hint {wanted:.256}.", dropped=counts)
+    if last == "subset":
+        return Shed(reason="subset", detail="No node of the given subset is available.", dropped=counts)
+    return Shed(reason="no-nodes", detail="No node is available.", dropped=counts)
+
+
+def first(view: View, nodes: Bools) -> tuple[Bools, bool]:
+    """The nodes to choose from, [n]: hinted ones, then the intent's pool, the general one, any.
+
+    Nodes with headroom come before nodes without; the second value says which these are.
+    """
+    fleet = view.fleet
+    for hint in view.request.hints:
+        wished = nodes & hinted(view, hint)
+        if (wished & view.room).any():
+            nodes = wished
+    pools = [fleet.pools[name] for name in (view.pool, view.rules.general) if name in fleet.pools]
+    for room in (True, False):
+        open_ = nodes & view.room if room else nodes
+        for pool in pools:
+            if (group := open_ & pool).any():
+                return group, room
+        if open_.any():
+            return open_, room
+    raise AssertionError("first() needs at least one node")
+
+
+def hinted(view: View, hint: Hint) -> Bools:
+    """The nodes a hint means, [n]."""
+    fleet, value = view.fleet, hint.value
+    none = np.zeros(len(fleet), dtype=np.bool_)
+    match hint.key:
+        case "zone":
+            return fleet.zones.get(value, none)
+        case "region":
+            return fleet.regions.get(value, none)
+        case "pool":
+            return fleet.pools.get(value, none)
+        case "tier":
+            return none if value == "normal" else fleet.pools.get(view.rules.general, none)
+        case "node":
+            return _at(view, value, none)
+        case "avoid":
+            return ~(_at(view, value, none) | fleet.zones.get(value, none) | fleet.regions.get(value, none))
+        case _:
+            return none
+
+
+def _at(view: View, address: str, none: Bools) -> Bools:
+    where = view.fleet.by_address.get(address)
+    if where is None:
+        return none
+    mask = none.copy()
+    mask[where] = True
+    return mask
+
+
+def _lists_models(view: View) -> Bools:
+    return np.array([bool(node.models) for node in view.fleet.nodes], dtype=np.bool_)

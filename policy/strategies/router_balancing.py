@@ -1,0 +1,49 @@
+"""The reference policy *Router-Balancing*: near nodes first, among them by request rate and memory."""
+
+import numpy as np
+
+from policy import geo
+from policy.strategies.ranking import Ranking
+from policy.types import Floats, Indices
+from policy.view import View
+
+UNKNOWN = 0.5  # an unknown must neither win nor lose on its own
+ABROAD = 1000.0  # more soft radii than the earth has: another continent only when there is no other way
+
+
+def router_balancing(view: View, nodes: Indices) -> Ranking:
+    """Design formulas 2 and 4: qps·(1 − qps/limit) + memory·(1 − memory), minus the soft radii to the client.
+
+    A whole radius outweighs everything the load can say, so load decides among the equally near; candidates
+    without headroom were taken away before, which is what sends work further.
+    """
+    fleet, balance = view.fleet, view.rules.balance
+    memory = fleet.memory[nodes]
+    by_rate, by_memory = balance.qps, balance.memory
+    if pressed(fleet.memory, balance.pressed_above):
+        by_rate, by_memory = balance.pressed_qps, balance.pressed_memory
+    rate = by_rate * _known(1.0 - np.minimum(1.0, fleet.qps[nodes] / fleet.qps_limit[nodes]))
+    free = by_memory * _known(1.0 - memory)
+    criteria: dict[str, Floats] = {"request rate": rate, "free memory": free}
+    points = rate + free
+    if (km := view.km) is not None:
+        criteria["distance"] = -geo.rings(km[nodes], view.rules.near_km)
+        points = points + criteria["distance"]
+    home = geo.same_continent(view.features.place, fleet)
+    if home is not None:
+        criteria["continent"] = np.where(home[nodes], 0.0, -ABROAD)
+        points = points + criteria["continent"]
+    return Ranking(points, criteria)
+
+
+def pressed(memory: Floats, above: float) -> bool:
+    """The fleet's mean memory is strictly above *above*; two nodes that average exactly 0.85 are not.
+
+    The tolerance is for what binary fractions add to such an average.
+    """
+    known = memory[~np.isnan(memory)]
+    return bool(known.size) and float(known.mean()) > above + 1e-9
+
+
+def _known(share: Floats) -> Floats:
+    return np.where(np.isnan(share), UNKNOWN, share)
