@@ -1,0 +1,216 @@
+"""The two clusters: the pods, among which we choose, and our own workers, whom Envoy asks."""
+
+import ipaddress
+from collections.abc import Iterable
+
+from envoy_data_plane.envoy.config.cluster.v3 import (
+    CircuitBreakers,
+    CircuitBreakersThresholds,
+    Cluster,
+    ClusterCommonLbConfig,
+    ClusterDiscoveryType,
+    LoadBalancingPolicy,
+    LoadBalancingPolicyPolicy,
+    OutlierDetection,
+)
+from envoy_data_plane.envoy.config.core.v3 import (
+    HealthCheck,
+    HealthCheckGrpcHealthCheck,
+    Http1ProtocolOptions,
+    Http2ProtocolOptions,
+    Locality,
+)
+from envoy_data_plane.envoy.config.core.v3 import HttpProtocolOptions as CommonHttp
+from envoy_data_plane.envoy.config.endpoint.v3 import (
+    ClusterLoadAssignment,
+    Endpoint,
+    LbEndpoint,
+    LocalityLbEndpoints,
+)
+from envoy_data_plane.envoy.extensions.load_balancing_policies.least_request.v3 import LeastRequest
+from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 import (
+    OverrideHost,
+    OverrideHostOverrideHostSource,
+)
+from envoy_data_plane.envoy.extensions.load_balancing_policies.round_robin.v3 import RoundRobin
+from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
+    HttpProtocolOptions,
+    HttpProtocolOptionsExplicitHttpConfig,
+)
+from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPathSegment
+from envoy_data_plane.envoy.type.v3 import Percent
+from envoy_data_plane.google.protobuf import Any
+
+from ext_proc import names
+from ext_proc.config import Server
+from ext_proc.envoy.common import PODS, WORKERS, address, extension, seconds
+from ext_proc.errors import ConfigError
+from policy.types import Node
+
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_UNLIMITED = 1_000_000
+"""Envoy's own limit of 1024 requests a cluster would cut off a fleet; how much a pod may take is policy's to say."""
+
+
+def pods(nodes: Iterable[Node]) -> Cluster:
+    """Every node, chosen by our header or metadata; the least busy one when nobody chose.
+
+    Raises ConfigError for an address Envoy could not dial as it stands.
+    """
+    places: dict[tuple[str, str], list[LbEndpoint]] = {}
+    for node in nodes:
+        places.setdefault((node.region or "", node.zone or ""), []).append(_endpoint(node.address))
+    return Cluster(
+        name=PODS,
+        type=ClusterDiscoveryType.STATIC,
+        connect_timeout=seconds(1),
+        load_assignment=ClusterLoadAssignment(
+            cluster_name=PODS,
+            endpoints=[
+                LocalityLbEndpoints(locality=Locality(region=region, zone=zone), lb_endpoints=endpoints)
+                for (region, zone), endpoints in places.items()
+            ],
+        ),
+        load_balancing_policy=_policy("envoy.load_balancing_policies.override_host", _override_host()),
+        # A pod is put aside only when it cannot be reached. Answers, 5xx too, are for the policy to judge:
+        # ejecting on them would let one client's bad requests move everybody's sessions.
+        outlier_detection=OutlierDetection(
+            split_external_local_origin_errors=True,
+            consecutive_local_origin_failure=2,
+            enforcing_consecutive_local_origin_failure=100,
+            enforcing_consecutive_5xx=0,
+            enforcing_consecutive_gateway_failure=0,
+            enforcing_success_rate=0,
+            enforcing_local_origin_success_rate=0,
+            interval=seconds(1),
+            base_ejection_time=seconds(2),
+            max_ejection_time=seconds(30),
+            max_ejection_percent=100,
+        ),
+        circuit_breakers=_no_limit(),
+        typed_extension_protocol_options={
+            _OPTIONS: Any.pack(
+                HttpProtocolOptions(
+                    # vLLM (uvicorn) closes an idle connection after 5 s. Be first, or a POST meets the close.
+                    common_http_protocol_options=CommonHttp(idle_timeout=seconds(4)),
+                    explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(
+                        http_protocol_options=Http1ProtocolOptions(enable_trailers=True)
+                    ),
+                )
+            )
+        },
+    )
+
+
+def workers(server: Server) -> Cluster:
+    """Our worker processes. A dead one is out within a health check; with none left Envoy goes on without us."""
+    host = _reachable(server.host)
+    return Cluster(
+        name=WORKERS,
+        type=ClusterDiscoveryType.STATIC if _is_ip(host) else ClusterDiscoveryType.STRICT_DNS,
+        connect_timeout=seconds(0.25),
+        load_assignment=ClusterLoadAssignment(
+            cluster_name=WORKERS,
+            endpoints=[
+                LocalityLbEndpoints(
+                    lb_endpoints=[
+                        LbEndpoint(endpoint=Endpoint(address=address(host, server.port + worker)))
+                        for worker in range(server.workers)
+                    ]
+                )
+            ],
+        ),
+        load_balancing_policy=_policy("envoy.load_balancing_policies.round_robin", RoundRobin()),
+        # With the panic threshold at its default of 50 % Envoy would go on asking the dead.
+        common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0)),
+        health_checks=[_asks_for_serving()],
+        outlier_detection=OutlierDetection(
+            consecutive_5xx=2,
+            enforcing_consecutive_5xx=100,
+            enforcing_success_rate=0,
+            interval=seconds(0.5),
+            base_ejection_time=seconds(1),
+            max_ejection_time=seconds(5),
+            max_ejection_percent=100,
+            successful_active_health_check_uneject_host=True,
+        ),
+        circuit_breakers=_no_limit(),
+        typed_extension_protocol_options={
+            _OPTIONS: Any.pack(
+                HttpProtocolOptions(
+                    explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(
+                        http2_protocol_options=Http2ProtocolOptions()
+                    )
+                )
+            )
+        },
+    )
+
+
+def _asks_for_serving() -> HealthCheck:
+    """Twice a second, also without traffic: Envoy's pause of 60 s there would keep a dead worker for a minute."""
+    often = seconds(0.5)
+    return HealthCheck(
+        timeout=seconds(1),
+        interval=often,
+        no_traffic_interval=often,
+        no_traffic_healthy_interval=often,
+        unhealthy_interval=often,
+        unhealthy_threshold=1,
+        healthy_threshold=1,
+        grpc_health_check=HealthCheckGrpcHealthCheck(service_name=names.SERVICE),
+    )
+
+
+def _override_host() -> OverrideHost:
+    chosen = MetadataKey(key=names.LB_METADATA, path=[MetadataKeyPathSegment(key=names.ENDPOINT)])
+    return OverrideHost(
+        override_host_sources=[
+            OverrideHostOverrideHostSource(metadata=chosen),
+            OverrideHostOverrideHostSource(header=names.ENDPOINT),
+        ],
+        fallback_policy=_policy("envoy.load_balancing_policies.least_request", LeastRequest()),
+    )
+
+
+def _policy(name: str, config: OverrideHost | LeastRequest | RoundRobin) -> LoadBalancingPolicy:
+    return LoadBalancingPolicy(policies=[LoadBalancingPolicyPolicy(typed_extension_config=extension(name, config))])
+
+
+def _no_limit() -> CircuitBreakers:
+    return CircuitBreakers(
+        thresholds=[
+            CircuitBreakersThresholds(
+                max_connections=_UNLIMITED,
+                max_pending_requests=_UNLIMITED,
+                max_requests=_UNLIMITED,
+                max_retries=_UNLIMITED,
+            )
+        ]
+    )
+
+
+def _endpoint(where: str) -> LbEndpoint:
+    host, _, port = where.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    # One spelling an address: Envoy finds a node by the bytes, and it writes addresses in the shortest form.
+    if not _is_ip(bare) or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"fleet.nodes.address: {where!r} is not ip:port (IPv6 in brackets)")
+    ip = ipaddress.ip_address(bare)
+    shortest = f"[{ip}]:{int(port)}" if ip.version == 6 else f"{ip}:{int(port)}"
+    if where != shortest:
+        raise ConfigError(f"fleet.nodes.address: write {shortest!r}, not {where!r}: Envoy knows it by those bytes")
+    return LbEndpoint(endpoint=Endpoint(address=address(bare, int(port))))
+
+
+def _reachable(host: str) -> str:
+    """Where Envoy, on the same machine, finds a server that listens on *host*."""
+    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1", "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

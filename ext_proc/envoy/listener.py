@@ -1,0 +1,109 @@
+"""The listener: what Envoy does with a request before and after it asks us."""
+
+from pathlib import Path
+
+from envoy_data_plane.envoy.config.accesslog.v3 import AccessLog
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
+from envoy_data_plane.envoy.config.core.v3 import Http1ProtocolOptions, SubstitutionFormatString
+from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
+from envoy_data_plane.envoy.extensions.access_loggers.file.v3 import FileAccessLog
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpConnectionManagerCodecType,
+    HttpConnectionManagerInternalAddressConfig,
+    HttpConnectionManagerServerHeaderTransformation,
+    HttpFilter,
+)
+from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import HeaderMutation
+from envoy_data_plane.google.protobuf import Any
+
+from ext_proc import names
+from ext_proc.config import Config
+from ext_proc.envoy.asking import asking
+from ext_proc.envoy.common import address, extension, seconds, struct
+from ext_proc.envoy.errors import openai_errors
+from ext_proc.envoy.routes import routes
+
+_LONG = seconds(3600)
+"""Idle time of a stream: a queued prompt, or a model that thinks, may be silent for long."""
+
+
+def listener(config: Config, access_log: Path | None = None) -> Listener:
+    """One port for HTTP/1.1 and h2c clients."""
+    return Listener(
+        name="requests",
+        address=address(config.envoy.host, config.envoy.port),
+        # What a filter may buffer: a body of exactly the limit passes, one byte more is a 413.
+        per_connection_buffer_limit_bytes=config.server.limits.body_bytes,
+        filter_chains=[
+            FilterChain(
+                filters=[
+                    Filter(
+                        name="envoy.filters.network.http_connection_manager",
+                        typed_config=Any.pack(_connections(config, access_log)),
+                    )
+                ]
+            )
+        ],
+    )
+
+
+def _connections(config: Config, access_log: Path | None) -> HttpConnectionManager:
+    return HttpConnectionManager(
+        stat_prefix="requests",
+        codec_type=HttpConnectionManagerCodecType.AUTO,
+        route_config=routes(config),
+        http_filters=[
+            HttpFilter(name="envoy.filters.http.ext_proc", typed_config=Any.pack(asking(config))),
+            HttpFilter(name="envoy.filters.http.router", typed_config=Any.pack(Router(suppress_envoy_headers=True))),
+        ],
+        early_header_mutation_extensions=[
+            extension("envoy.http.early_header_mutation.header_mutation", _ours_removed())
+        ],
+        local_reply_config=openai_errors(config.server.limits.body_bytes),
+        access_log=[_access_log(access_log)] if access_log else [],
+        use_remote_address=True,
+        xff_num_trusted_hops=config.envoy.trusted_hops,
+        # No address is internal: x-envoy-* from a client steers nothing, wherever the client is.
+        internal_address_config=HttpConnectionManagerInternalAddressConfig(),
+        preserve_external_request_id=True,
+        server_header_transformation=HttpConnectionManagerServerHeaderTransformation.PASS_THROUGH,
+        http_protocol_options=Http1ProtocolOptions(enable_trailers=True),
+        normalize_path=True,
+        stream_idle_timeout=_LONG,
+        request_headers_timeout=seconds(30),
+        request_timeout=seconds(config.server.limits.upload_total_s),
+    )
+
+
+def _ours_removed() -> HeaderMutation:
+    """Runs before any filter and needs nobody's answer, so it holds also while our service is down."""
+    return HeaderMutation(mutations=[Mutation(remove=name) for name in names.OURS])
+
+
+def _access_log(path: Path) -> AccessLog:
+    fields = {
+        "time": "%START_TIME%",
+        "method": "%REQ(:METHOD)%",
+        "path": "%PATH(NQ)%",
+        "status": "%RESPONSE_CODE%",
+        "details": "%RESPONSE_CODE_DETAILS%",
+        "flags": "%RESPONSE_FLAGS%",
+        "node": "%UPSTREAM_REMOTE_ADDRESS%",
+        "chosen": f"%REQ({names.ENDPOINT})%",
+        "metadata": f"%DYNAMIC_METADATA({names.LB_METADATA}:{names.ENDPOINT})%",
+        "intent": f"%REQ({names.INTENT})%",
+        "pool": f"%REQ({names.POOL})%",
+        "tier": f"%REQ({names.TIER})%",
+        "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+        "request_id": "%REQ(X-REQUEST-ID)%",
+        "received": "%BYTES_RECEIVED%",
+        "sent": "%BYTES_SENT%",
+        "milliseconds": "%DURATION%",
+    }
+    log_format = SubstitutionFormatString(json_format=struct(fields))
+    return AccessLog(
+        name="envoy.access_loggers.file",
+        typed_config=Any.pack(FileAccessLog(path=str(path), log_format=log_format)),
+    )
