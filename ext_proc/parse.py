@@ -1,0 +1,221 @@
+"""What a request says: headers and JSON body into a policy Request and the text to embed.
+
+The body is scanned once, in C; only the fields a decision needs are decoded, and of a long conversation only
+its last turns. Its bytes are never rewritten here: where `model` must change, the span of that one value is kept.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from ext_proc import jsonbody, names
+from ext_proc.jsonbody import Malformed
+from ext_proc.protocol import Decide
+from policy.types import Hint, Modality, Request
+
+APIS: Mapping[str, str] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/embeddings": "embeddings",
+    "/v1/messages": "messages",
+}
+HINT_KEYS = frozenset({"zone", "region", "node", "pool", "tier", "avoid"})
+MAX_HINTS = 16
+MAX_TURNS = 32
+"""User turns looked at, from the last one back."""
+MAX_PARTS = 256
+TELLING = 40
+"""A turn of so many characters stands for itself; under it the turn before it is read too ("and in Rust?")."""
+_MODALITIES = re.compile(
+    rb'"type"\s*:\s*"(?:(image|image_url|input_image|image_pil|image_embeds)|(input_audio|audio_url|audio))"'
+)
+_BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/=_-]{256,}")
+
+
+class Parsed(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as read."""
+
+    request: Request
+    text: str = ""
+    """What to embed, newest turn first; never logged."""
+    user: str | None = None
+    model_span: tuple[int, int] | None = None
+    """Where the value of `model` stands in the body, quotes included."""
+    malformed: bool = False
+    cut: bool = False
+    """Turns were longer than the encoder's window: head and tail were kept."""
+    ignored_hints: int = 0
+
+
+def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
+    """*window*: characters of text the encoder can use. Never raises for anything a client sent."""
+    headers = asked.headers
+    path = headers.get(":path", "/").partition("?")[0]
+    hints, ignored = _hints(headers.get(names.HINT, ""))
+    request = Request(
+        path=path,
+        method=headers.get(":method", "POST"),
+        hints=hints,
+        context_version=_whole(headers.get(names.CONTEXT, "")),
+        subset=asked.subset,
+        turn=turn,
+    )
+    api = _api(path)
+    if api is None or asked.body is None or request.method != "POST" or "content-encoding" in headers:
+        return Parsed(request=request, ignored_hints=ignored)
+    try:
+        body = jsonbody.scan(asked.body)
+    except Malformed:
+        return Parsed(request=request, malformed=True, ignored_hints=ignored)
+    said = _said(api, body, window)
+    named = jsonbody.text(body.model, 256)
+    auto = named == auto_model and asked.rewritable and body.model_span is not None
+    user = jsonbody.text(body.user, 512) or jsonbody.text(jsonbody.member(body.metadata, "user_id"), 512)
+    return Parsed(
+        request=msgspec.structs.replace(
+            request,
+            api=api,
+            model=named,
+            auto=auto,
+            stream=bytes(body.stream) == b"true",
+            modality=said.modality,
+            prompt_tokens=said.tokens,
+            max_tokens=_first_whole(body.max_completion_tokens, body.max_output_tokens, body.max_tokens),
+            asked=said.asked,
+            follow_up=said.turns > 1,
+        ),
+        text=said.text,
+        user=user,
+        model_span=body.model_span if auto else None,
+        cut=said.cut,
+        ignored_hints=ignored,
+    )
+
+
+class _Said(msgspec.Struct):
+    text: str = ""
+    modality: Modality = "text"
+    tokens: int = 0
+    asked: int = 0
+    turns: int = 0
+    cut: bool = False
+
+
+def _said(api: str, body: jsonbody.Scanned, window: int) -> _Said:
+    match api:
+        case "chat" | "messages":
+            raw = body.messages
+            turns = _user_turns(raw, window)
+        case "responses":
+            raw = body.input
+            turns = _user_turns(raw, window) if bytes(raw[:1]) == b"[" else _whole_text(raw, window)
+        case "embeddings":
+            raw = body.input
+            turns = _whole_text(raw, window)
+        case _:
+            raw = body.prompt
+            turns = _whole_text(raw, window)
+    out = _Said(modality=_modality(raw))
+    for text, cut in turns:
+        out.turns += 1
+        if out.turns == 1:
+            out.asked = len(text)
+        if len(out.text) < TELLING:  # newest first: an older turn only helps one that says little by itself
+            out.text = f"{out.text}\n{text}"[: 2 * window] if out.text else text
+            out.cut |= cut
+        elif out.turns > 1:
+            break
+    size = len(raw) if out.modality == "text" else len(out.text)  # pictures are not prompt text
+    out.tokens = jsonbody.count(raw) if jsonbody.is_tokens(raw) else size // 4
+    return out
+
+
+def _user_turns(raw: memoryview, window: int) -> Iterator[tuple[str, bool]]:
+    """Texts of the user's turns in a list of messages, newest first, each with whether it was cut."""
+    seen = 0
+    for message in reversed(jsonbody.objects(raw)):
+        if bytes(message.role) != b'"user"':
+            continue
+        text, cut = _content(memoryview(message.content), window)
+        if text:
+            yield text, cut
+            seen += 1
+            if seen == MAX_TURNS:
+                return
+
+
+def _content(raw: memoryview, window: int) -> tuple[str, bool]:
+    """A string, or the text parts of a content array."""
+    if bytes(raw[:1]) == b"[":
+        clipped = [_clip(memoryview(part.text), window) for part in jsonbody.objects(raw)[:MAX_PARTS]]
+        text = " ".join(text for text, _ in clipped if text)
+        return _ends(text, window, cut=any(cut for _, cut in clipped))
+    return _clip(raw, window)
+
+
+def _whole_text(raw: memoryview, window: int) -> Iterator[tuple[str, bool]]:
+    """A prompt: a string, or the first strings of a list; token ids have no text."""
+    if bytes(raw[:1]) == b"[":
+        for item in jsonbody.items(raw)[:1]:
+            text, cut = _clip(item, window)
+            if text:
+                yield text, cut
+    else:
+        text, cut = _clip(raw, window)
+        if text:
+            yield text, cut
+
+
+def _clip(raw: memoryview, window: int) -> tuple[str, bool]:
+    text, cut = jsonbody.ends(raw, window)
+    return _ends(_BASE64.sub(" ", text).strip(), window, cut=cut)
+
+
+def _ends(text: str, window: int, *, cut: bool) -> tuple[str, bool]:
+    """Head and tail of a long text, *window* characters each: a question may stand at either end."""
+    if len(text) <= 2 * window:
+        return text, cut
+    return f"{text[:window]} {text[-window:]}", True
+
+
+def _modality(raw: memoryview) -> Modality:
+    found = {match.lastindex for match in _MODALITIES.finditer(raw)}
+    if 1 in found:
+        return "image+text"
+    return "audio+text" if 2 in found else "text"
+
+
+def _api(path: str) -> str | None:
+    path = path.rstrip("/")
+    for suffix, api in APIS.items():
+        if path.endswith(suffix):
+            return api
+    return None
+
+
+def _hints(header: str) -> tuple[tuple[Hint, ...], int]:
+    """`zone=us-east-1a, node=10.0.0.1:8000;require`; the second value counts what was not understood."""
+    if not header:
+        return (), 0
+    entries = [entry.strip() for entry in header[:4096].split(",") if entry.strip()]
+    out = []
+    for entry in entries[:MAX_HINTS]:
+        wish, *parameters = (part.strip() for part in entry.split(";"))
+        key, equals, value = wish.partition("=")
+        key, value = key.strip().lower(), value.strip()
+        if key in HINT_KEYS and equals and 0 < len(value) <= 256:
+            out.append(Hint(key, value, "require" in parameters))
+    return tuple(out), len(entries) - len(out)
+
+
+def _whole(text: str) -> int | None:
+    """A number of at most 18 digits, else None."""
+    return int(text) if 0 < len(text) <= 18 and text.isascii() and text.isdigit() else None
+
+
+def _first_whole(*raws: memoryview) -> int | None:
+    return next(
+        (n for n in (_whole(bytes(raw[:20]).decode("ascii", "replace")) for raw in raws) if n is not None), None
+    )
