@@ -286,3 +286,17 @@ def _cidr(name: str, value: str) -> None:
         ipaddress.ip_network(value)
     except ValueError as exc:
         raise ValueError(f"{name}: {exc}") from None
+
+
+def warnings(config: Config) -> list[str]:
+    """What is allowed but seldom meant."""
+    out = []
+    if config.server.workers > 1 and config.sessions.store == "memory":
+        out.append(
+            "sessions.store is memory and server.workers is above 1: each worker remembers its own sessions only"
+        )
+    if not config.fleet.nodes and config.fleet.file is None:
+        out.append("fleet: no nodes, every request will be answered 503")
+    pools = {node.pool for node in config.fleet.nodes}
+    empty = [name for name in config.rules.pools if pools and name not in pools]
+    return out + [f"rules.pools.{name}: no node of fleet.nodes is in it" for name in empty]

@@ -170,7 +170,15 @@ def _whole_text(raw: memoryview, window: int) -> Iterator[tuple[str, bool]]:
 
 def _clip(raw: memoryview, window: int) -> tuple[str, bool]:
     text, cut = jsonbody.ends(raw, window)
-    return _ends(_BASE64.sub(" ", text).strip(), window, cut=cut)
+    return _ends(_without_base64(text), window, cut=cut)
+
+
+def _without_base64(text: str) -> str:
+    """Words of 256 and more base64 letters left out. Splitting first keeps the pattern off ordinary words."""
+    words = text.split(" ")
+    if max(map(len, words)) < 256:
+        return text.strip()
+    return " ".join(_BASE64.sub(" ", word) if len(word) >= 256 else word for word in words).strip()
 
 
 def _ends(text: str, window: int, *, cut: bool) -> tuple[str, bool]:

@@ -1,0 +1,162 @@
+"""The composition root: the one place that builds the parts and joins them."""
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from contextlib import AsyncExitStack
+
+import grpc
+from aiohttp import web
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from ext_proc import names, server
+from ext_proc.config import Config
+from ext_proc.fleet import LiveFleet
+from ext_proc.gather import Gather
+from ext_proc.observe.metrics import Metrics
+from ext_proc.router import Router
+from ext_proc.sources.discovery import Discovery, FileNodes, StaticNodes
+from ext_proc.sources.intents import Intents
+from ext_proc.sources.loads import Scraper
+from ext_proc.sources.places import Places
+from ext_proc.sources.redis_sessions import RedisSessions
+from ext_proc.sources.sessions import MemorySessions, Sessions
+from models import bundle
+from models.embedder import Encoder, open_embedder
+
+log = logging.getLogger(__name__)
+
+NOTICE_S = 1.0
+"""How long a draining service goes on taking streams, so that Envoy's health check can notice first."""
+
+
+class Parts:
+    """Everything a decision needs, without a server around it."""
+
+    def __init__(self, config: Config) -> None:
+        """Loads and warms up the models. Raises ConfigError or models.errors.ModelError, naming what is wrong."""
+        self.metrics = Metrics()
+        self.intents = _intents(config)
+        self.places = Places(config.places)
+        self.sessions = _sessions(config)
+        self.discovery: Discovery = (
+            FileNodes(config.fleet.file) if config.fleet.file is not None else StaticNodes(config.fleet.nodes)
+        )
+        self.fleet = LiveFleet(self.discovery.nodes(), config.rules.watermarks)
+        self.scraper = Scraper(config.fleet, self.fleet)
+        gather = Gather(self.intents, self.places, self.sessions, session_s=config.sessions.budget_ms / 1000.0)
+        self.router = Router(
+            config,
+            gather=gather,
+            sessions=self.sessions,
+            fleet=self.fleet,
+            metrics=self.metrics,
+            bundle=self.intents.bundle,
+            secret=config.sessions.secret.encode() or secrets.token_bytes(32),
+            address=self.places.address,
+        )
+
+    async def close(self) -> None:
+        """Give back threads and connections."""
+        await self.router.drained()
+        await self.sessions.close()
+        self.intents.close()
+
+
+async def serve(config: Config, worker: int = 0) -> None:
+    """Run one worker until SIGTERM or SIGINT, then drain and return."""
+    parts = Parts(config)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stopping.set)
+
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(parts.close)
+        checks = health.aio.HealthServicer()
+        await _announce(checks, serving=True)
+        service = server.Service(parts.router, config.server.limits, parts.metrics.count)
+        parts.metrics.streams.set_function(lambda: service.streams)
+        front = grpc.aio.server(options=server.options(config.server.limits))
+        front.add_generic_rpc_handlers((service,))
+        port = await _listen(front, checks, config.server.host, config.server.port + worker)
+        aside = grpc.aio.server()
+        await _listen(aside, checks, config.server.host, config.server.health_port + worker)
+        await stack.enter_async_context(_page(parts.metrics, config.server.host, config.server.metrics_port + worker))
+
+        tasks = [
+            loop.create_task(job)
+            for job in (parts.scraper.run(), parts.places.watch(), parts.discovery.watch(parts.fleet.replace))
+        ]
+        log.info("serving on %s:%d, %d nodes", config.server.host, port, len(parts.fleet.fleet))
+        watch = loop.create_task(stopping.wait())
+        await asyncio.wait([watch, *tasks], return_when=asyncio.FIRST_COMPLETED)
+
+        await _announce(checks, serving=False)
+        await asyncio.sleep(min(NOTICE_S, config.server.drain_s))
+        await front.stop(config.server.drain_s)
+        await aside.stop(0)
+        for task in (watch, *tasks):
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+
+def _intents(config: Config) -> Intents:
+    encoder = config.encoder
+    embedder = open_embedder(
+        Encoder(
+            backend=encoder.backend,
+            precision=encoder.precision,
+            path=encoder.path,
+            tokens=encoder.tokens,
+            layer=encoder.layer,
+            cache=encoder.cache_dir,
+        )
+    )
+    active = bundle.load(config.bundle or bundle.DEFAULT, embedder.fingerprint)
+    embedder.embed("warm up")
+    threads = encoder.threads or os.cpu_count() or 1
+    return Intents(embedder, active, threads=threads, queue=encoder.queue, cache=encoder.cache)
+
+
+def _sessions(config: Config) -> Sessions:
+    return RedisSessions(config.sessions) if config.sessions.store == "redis" else MemorySessions(config.sessions)
+
+
+async def _listen(front: grpc.aio.Server, checks: health.aio.HealthServicer, host: str, port: int) -> int:
+    health_pb2_grpc.add_HealthServicer_to_server(checks, front)
+    bound = front.add_insecure_port(f"{host}:{port}")
+    await front.start()
+    return bound
+
+
+async def _announce(checks: health.aio.HealthServicer, *, serving: bool) -> None:
+    """liveness stays SERVING while we drain: nobody should kill us for that."""
+    for name in names.HEALTH_NAMES:
+        up = serving or name == "liveness"
+        status = health_pb2.HealthCheckResponse.SERVING if up else health_pb2.HealthCheckResponse.NOT_SERVING
+        await checks.set(name, status)
+
+
+class _page:  # noqa: N801 - used as a function: `async with _page(...)`
+    """`GET /metrics` while the context is open."""
+
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        async def show(_: web.Request) -> web.Response:
+            return web.Response(body=metrics.page(), content_type="text/plain", charset="utf-8")
+
+        app = web.Application()
+        app.router.add_get("/metrics", show)
+        self._runner = web.AppRunner(app, access_log=None)
+        self._where = host, port
+
+    async def __aenter__(self) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, *self._where).start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()

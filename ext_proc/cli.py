@@ -1,0 +1,154 @@
+"""`isogloss`: serve, explain, check, fit, envoy bootstrap|validate."""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ext_proc import config as configuration
+from ext_proc.config import Config
+from ext_proc.errors import ConfigError, IsoglossError
+from models.errors import ModelError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 done, 1 the operator's input is wrong (said in one line), 2 usage."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except (IsoglossError, ModelError) as exc:
+        print(f"isogloss: {exc}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="isogloss", description=__doc__)
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = _command(commands, "serve", _serve, "run the ext_proc service")
+    serve.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+
+    explain = _command(commands, "explain", _explain, "show the decision the service would take, and why")
+    what = explain.add_mutually_exclusive_group(required=True)
+    what.add_argument("--prompt", help="what the user asks")
+    what.add_argument("--body", type=Path, help="a request body, JSON")
+    explain.add_argument("--ip", help="the client's address")
+    explain.add_argument("--path", default="/v1/chat/completions")
+    explain.add_argument("--model", help="with --prompt: the model named (default: the configured auto name)")
+    explain.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="a request header")
+    explain.add_argument("--json", action="store_true", help="for machines")
+
+    _command(commands, "check", _check, "validate a configuration")
+
+    envoy = commands.add_parser("envoy", help="the Envoy configuration that goes with it")
+    actions = envoy.add_subparsers(required=True, metavar="ACTION")
+    bootstrap = _command(actions, "bootstrap", _bootstrap, "print a working Envoy bootstrap")
+    bootstrap.add_argument("--access-log", type=Path, help="where Envoy writes a JSON line a request")
+    _command(actions, "validate", _validate, "let Envoy itself check that bootstrap")
+
+    fit = commands.add_parser("fit", help="train intents from labelled seeds and unlabelled traffic")
+    fit.set_defaults(run=_fit)
+    return parser
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    help_: str,
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=help_, description=help_)
+    command.add_argument("--config", type=Path, default=Path("isogloss.yaml"))
+    command.set_defaults(run=run)
+    return command
+
+
+def _serve(options: argparse.Namespace) -> int:
+    config = configuration.load(options.config)
+    if config.server.workers > 1 and options.worker is None:
+        from ext_proc import workers  # noqa: PLC0415 - the supervisor must not load gRPC or the encoder
+
+        command = ["-m", "ext_proc.cli", "--log-level", options.log_level, "serve", "--config", str(options.config)]
+        asyncio.run(workers.supervise(command, config.server.workers))
+        return 0
+    import uvloop  # noqa: PLC0415 - other commands do without
+
+    from ext_proc import app  # noqa: PLC0415
+
+    uvloop.run(app.serve(config, options.worker or 0))
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from ext_proc import explain  # noqa: PLC0415 - loads the encoder
+
+    config = configuration.load(options.config)
+    headers = dict(_header(text) for text in options.header)
+    if options.body is not None:
+        body = _read(options.body)
+    else:
+        model = options.model or config.rules.auto_model
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": options.prompt}]}).encode()
+    told = asyncio.run(explain.ask(config, path=options.path, headers=headers, body=body, address=options.ip))
+    print(explain.as_json(told).decode()) if options.json else explain.show(told)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    config = configuration.load(options.config)
+    for warning in configuration.warnings(config):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"{options.config}: good")
+    return 0
+
+
+def _bootstrap(options: argparse.Namespace) -> int:
+    print(_envoy(options, options.access_log), end="")
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from ext_proc import envoy  # noqa: PLC0415
+
+    envoy.validate(_envoy(options))
+    print(f"{options.config}: Envoy accepts the bootstrap")
+    return 0
+
+
+def _envoy(options: argparse.Namespace, access_log: Path | None = None) -> str:
+    from ext_proc import envoy  # noqa: PLC0415 - Envoy's types take a second to import
+
+    config: Config = configuration.load(options.config)
+    return envoy.render(config, access_log)
+
+
+def _fit(options: argparse.Namespace) -> int:
+    raise NotImplementedError
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise ConfigError(f"--header {text!r}: expected NAME=VALUE")
+    return name.strip().lower(), value.strip()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"--body: cannot read {path}: {exc.strerror}") from exc
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What is counted, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from ext_proc.parse import Parsed
+from policy.types import Decision, Features
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
+
+
+class Metrics:
+    """One registry a process: nothing is global, so tests and workers do not meet."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter("isogloss_requests", "Requests read, by API.", ["api"], registry=self.registry)
+        self._decisions = Counter(
+            "isogloss_decisions", "Decisions taken.", ["pool", "region", "tier"], registry=self.registry
+        )
+        self._intents = Counter("isogloss_intents", "Intents of decided requests.", ["intent"], registry=self.registry)
+        self._sheds = Counter(
+            "isogloss_sheds", "Requests answered by us, by reason.", ["reason"], registry=self.registry
+        )
+        self._missing = Counter(
+            "isogloss_source_missing", "Sources that gave no answer in time.", ["source"], registry=self.registry
+        )
+        self._events = Counter("isogloss_events", "Things worth knowing.", ["event"], registry=self.registry)
+        self._seconds = Histogram(
+            "isogloss_decision_seconds", "From complete input to answer.", buckets=_SECONDS, registry=self.registry
+        )
+        self.streams = Gauge("isogloss_streams", "ext_proc streams open.", registry=self.registry)
+
+    def count(self, event: str) -> None:
+        """Something that is neither a decision nor a shed. *event* is one of our own words, never a client's."""
+        self._events.labels(event).inc()
+
+    def read(self, parsed: Parsed) -> None:
+        """A request was read."""
+        self._requests.labels(parsed.request.api or "other").inc()
+        if parsed.malformed:
+            self.count("malformed-body")
+        if parsed.cut:
+            self.count("text-cut")
+        if parsed.ignored_hints:
+            self.count("hint-ignored")
+
+    def decided(self, decision: Decision, features: Features, seconds: float) -> None:
+        """A node was chosen after *seconds*."""
+        self._decisions.labels(decision.node.pool, decision.node.region or "", decision.tier).inc()
+        self._intents.labels(decision.intent or "none").inc()
+        for source in features.missing:
+            self._missing.labels(source).inc()
+        if decision.conflict:
+            self.count("context-conflict")
+        self._seconds.observe(seconds)
+
+    def shed(self, reason: str) -> None:
+        """We answered the client ourselves."""
+        self._sheds.labels(reason).inc()
+
+    def page(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)

@@ -1,0 +1,182 @@
+"""From a question of Envoy's to its answer: parse, gather, decide, and remember."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from ext_proc import names, parse
+from ext_proc.config import Config
+from ext_proc.fleet import LiveFleet
+from ext_proc.gather import Gather
+from ext_proc.observe.metrics import Metrics
+from ext_proc.parse import Parsed
+from ext_proc.protocol import Answer, Decide, Refuse, Route
+from ext_proc.sources.sessions import Session, Sessions, identify
+from policy.engine import Explanation, decide, explain
+from policy.types import Binding, Decision, Features, Shed
+
+RETRY_AFTER_S = 1
+LOW_CONFIDENCE = 0.5
+CHARACTERS_A_TOKEN = 8
+"""Of an encoder's window; generous, so that the encoder and not the character count does the cutting."""
+MAX_WRITES = 1000
+_STATUS: Mapping[str, int] = {
+    "no-nodes": 503,
+    "subset": 503,
+    "hint": 503,
+    "unknown-model": 404,
+    "context-conflict": 409,
+}
+_CONTROL = re.compile(r"[^\x20-\x7e]")
+
+
+class Explained(NamedTuple):
+    """Everything one decision was taken from, in the order it came about."""
+
+    parsed: Parsed
+    session: Session
+    features: Features
+    explanation: Explanation
+    answer: Answer
+
+
+class Router:
+    """One question at a time, any number of them at once; collaborators come through the constructor."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        gather: Gather,
+        sessions: Sessions,
+        fleet: LiveFleet,
+        metrics: Metrics,
+        bundle: str,
+        secret: bytes,
+        address: Callable[[Mapping[str, str], Mapping[str, str]], object],
+    ) -> None:
+        self._config = config
+        self._gather = gather
+        self._sessions = sessions
+        self._fleet = fleet
+        self._metrics = metrics
+        self._bundle = bundle
+        self._secret = secret
+        self._address = address
+        self._turn = 0
+        self._writes: set[asyncio.Task[None]] = set()
+
+    async def route(self, asked: Decide) -> Answer:
+        """Never later than the deadline by more than the decision itself takes."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        parsed = self._read(asked)
+        self._metrics.read(parsed)
+        if parsed.malformed and self._config.server.reject_malformed:
+            return self._refused(Refuse(status=400, message="The request body is not valid JSON.", reason="malformed"))
+
+        session, features = await self._facts(asked, parsed)
+        outcome = decide(parsed.request, features, self._fleet.fleet, self._config.rules)
+        if isinstance(outcome, Shed):
+            return self._refused(_refusal(outcome))
+
+        self._fleet.sent(outcome.node.address, loop.time())
+        if parsed.request.api is not None:
+            self._remember(session, outcome, features, parsed.request.context_version)
+        self._metrics.decided(outcome, features, loop.time() - began)
+        return _answer(outcome, parsed, asked.body, session, self._bundle)
+
+    async def explain(self, asked: Decide) -> Explained:
+        """The decision `route` would take now, with all that went into it; nothing is counted or remembered."""
+        parsed = self._read(asked)
+        session, features = await self._facts(asked, parsed)
+        explanation = explain(parsed.request, features, self._fleet.fleet, self._config.rules)
+        outcome = explanation.outcome
+        answer = (
+            _refusal(outcome)
+            if isinstance(outcome, Shed)
+            else _answer(outcome, parsed, asked.body, session, self._bundle)
+        )
+        return Explained(parsed, session, features, explanation, answer)
+
+    def _read(self, asked: Decide) -> Parsed:
+        self._turn += 1
+        window = self._config.encoder.tokens * CHARACTERS_A_TOKEN
+        return parse.read(asked, turn=self._turn, auto_model=self._config.rules.auto_model, window=window)
+
+    async def _facts(self, asked: Decide, parsed: Parsed) -> tuple[Session, Features]:
+        until = asyncio.get_running_loop().time() + self._config.server.deadline_ms / 1000.0
+        session = identify(asked.headers, parsed.user, self._client(asked), self._config.sessions, self._secret)
+        features = await self._gather.features(parsed, session, asked.headers, asked.attributes, until=until)
+        return session, features
+
+    async def drained(self) -> None:
+        """Session writes under way come to an end."""
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=1.0)
+
+    def _client(self, asked: Decide) -> object:
+        return self._address(asked.headers, asked.attributes) if self._config.sessions.by_address else None
+
+    def _refused(self, refuse: Refuse) -> Refuse:
+        self._metrics.shed(refuse.reason)
+        return refuse
+
+    def _remember(self, session: Session, decision: Decision, features: Features, version: int | None) -> None:
+        """Bind without making the request wait; under a flood of slow writes the newest are dropped and counted."""
+        before = features.binding.context_version if features.binding is not None else None
+        newest = max((v for v in (version, before) if v is not None), default=None)
+        binding = Binding(decision.node.address, decision.node.key, decision.intent, newest)
+        if len(self._writes) >= MAX_WRITES:
+            self._metrics.count("session-write-dropped")
+            return
+        task = asyncio.get_running_loop().create_task(self._bind(session.key, binding))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def _bind(self, key: str, binding: Binding) -> None:
+        await self._sessions.bind(key, binding)
+
+
+def _answer(decision: Decision, parsed: Parsed, body: bytes | None, session: Session, bundle: str) -> Route:
+    """The decision as headers and, for `auto`, as the one changed value in the body."""
+    headers = {
+        names.ENDPOINT: decision.node.address,
+        names.SESSION: session.id,
+        names.POOL: decision.node.pool,
+        names.TIER: decision.tier,
+        names.CONFIDENCE: f"{decision.confidence:.2f}",
+    }
+    if decision.intent is not None:
+        headers[names.INTENT] = decision.intent
+    if decision.node.region is not None:
+        headers[names.REGION] = decision.node.region
+    if bundle:
+        headers[names.BUNDLE] = bundle
+    if decision.confidence < LOW_CONFIDENCE:
+        headers[names.NOTICE] = "data-may-be-limited"
+    changed = None
+    if decision.model is not None and body is not None and parsed.model_span is not None:
+        start, end = parsed.model_span
+        changed = b"".join((body[:start], msgspec.json.encode(decision.model), body[end:]))
+    return Route(
+        node=decision.node.address,
+        headers={name: _CONTROL.sub("?", value) for name, value in headers.items()},
+        # A client's copy of what we did not set must not pass for ours (our Envoy takes them away; others may not).
+        remove=tuple(name for name in names.OURS if name not in headers),
+        body=changed,
+    )
+
+
+def _refusal(shed: Shed) -> Refuse:
+    status = _STATUS[shed.reason]
+    return Refuse(
+        status=status,
+        message=shed.detail,
+        reason=shed.reason,
+        param="model" if shed.reason == "unknown-model" else None,
+        headers={"retry-after": str(RETRY_AFTER_S)} if status == 503 else {},
+    )

@@ -1,0 +1,70 @@
+"""What a text is about: a bounded pool of encoder threads behind a cache of exact texts."""
+
+import asyncio
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+
+from ext_proc.errors import SourceDown
+from models.bundle import Bundle
+from models.embedder import Embedder
+from policy.types import Intent
+
+
+class Intents:
+    """Never blocks the event loop; a full queue or a closed pool is SourceDown."""
+
+    def __init__(self, embedder: Embedder, bundle: Bundle, *, threads: int, queue: int, cache: int) -> None:
+        self._embedder = embedder
+        self._bundle = bundle
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encoder")
+        self._most = threads + queue
+        self._cache: OrderedDict[str, Intent] = OrderedDict()
+        self._cache_size = cache
+        self._running: dict[str, asyncio.Future[Intent]] = {}
+        self.truncated = 0
+        """Texts longer than the encoder's window so far."""
+
+    @property
+    def bundle(self) -> str:
+        """The active bundle's id."""
+        return self._bundle.id
+
+    def known(self, text: str) -> Intent | None:
+        """The intent of a text seen before."""
+        found = self._cache.get(text)
+        if found is not None:
+            self._cache.move_to_end(text)
+        return found
+
+    def begin(self, text: str) -> "asyncio.Future[Intent]":
+        """Start encoding *text*; equal texts share one run. Who stops waiting does not stop the run: its answer is kept.
+
+        Raises SourceDown when as many texts wait as may.
+        """
+        running = self._running.get(text)
+        if running is not None:
+            return running
+        if len(self._running) >= self._most:
+            raise SourceDown("intents: the encoder's queue is full")
+        future = asyncio.get_running_loop().run_in_executor(self._pool, self._assign, text)
+        self._running[text] = future
+        future.add_done_callback(lambda done: self._finished(text, done))
+        return future
+
+    def close(self) -> None:
+        """Let running texts end, take no new ones."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _assign(self, text: str) -> Intent:
+        embedding = self._embedder.embed(text)
+        found = self._bundle.clusters.assign(embedding.vector)
+        self.truncated += embedding.truncated
+        return Intent(found.intent, found.confidence, found.similarity, found.nearest, self._bundle.id)
+
+    def _finished(self, text: str, done: "asyncio.Future[Intent]") -> None:
+        self._running.pop(text, None)
+        if done.cancelled() or done.exception() is not None:
+            return
+        self._cache[text] = done.result()
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
