@@ -150,7 +150,9 @@ def test_a_route_says_the_node_in_header_and_metadata_alike(phase):
 def test_a_changed_body_carries_its_length_in_the_same_answer():
     answer = decoded(Route(node="n", headers={}, body=b"abcd", phase=Phase.REQUEST_BODY)).request_body.response
     assert answer.body_mutation.body == b"abcd"
-    assert [(o.header.key, o.header.raw_value) for o in answer.header_mutation.set_headers] == [("content-length", b"4")]
+    assert [(o.header.key, o.header.raw_value) for o in answer.header_mutation.set_headers] == [
+        ("content-length", b"4")
+    ]
 
 
 def test_in_duplex_the_headers_answer_has_no_body():
