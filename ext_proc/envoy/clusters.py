@@ -124,13 +124,14 @@ def workers(server: Server) -> Cluster:
         # With the panic threshold at its default of 50 % Envoy would go on asking the dead.
         common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0)),
         health_checks=[_asks_for_serving()],
+        # Quicker than the health check, and never longer than it takes the check to have the last word.
         outlier_detection=OutlierDetection(
-            consecutive_5xx=2,
+            consecutive_5xx=3,
             enforcing_consecutive_5xx=100,
             enforcing_success_rate=0,
-            interval=seconds(0.5),
-            base_ejection_time=seconds(1),
-            max_ejection_time=seconds(5),
+            interval=seconds(0.25),
+            base_ejection_time=seconds(0.5),
+            max_ejection_time=seconds(0.5),
             max_ejection_percent=100,
             successful_active_health_check_uneject_host=True,
         ),

@@ -56,16 +56,15 @@ def _to_pods(config: Config) -> Route:
     )
 
 
-def _next_node(config: Config) -> RetryPolicy | None:
-    """Try the decision's next node when a connection could not be made: nothing was sent, so nothing is done twice.
+def _next_node(config: Config) -> RetryPolicy:
+    """The decision's next node when a connection could not be made: nothing was sent, so nothing is done twice.
 
-    Never in duplex: Envoy may send a body twice there (envoy#36119).
+    override_host looks at no host's health, so this, not the outlier detection, is what passes a dead node by.
+    Retrying on more would be wrong in duplex, where Envoy may send a body twice (envoy#36119).
     """
-    if config.envoy.mode == "duplex" or not config.rules.fallbacks:
-        return None
     return RetryPolicy(
         retry_on="connect-failure",
-        num_retries=config.rules.fallbacks,
+        num_retries=max(1, config.rules.fallbacks),
         retry_host_predicate=[
             RetryPolicyRetryHostPredicate(
                 name="envoy.retry_host_predicates.previous_hosts",

@@ -1,0 +1,1 @@
+"""Real requests through a real Envoy, the real service and stand-in pods."""

@@ -1,0 +1,70 @@
+"""Our headers are ours: nobody outside can set them, at this proxy, whether we are up or down."""
+
+import httpx
+import pytest
+import yaml
+
+from ext_proc import envoy, names
+from ext_proc.config import parse
+from tests.e2e.world import Envoy, World
+from tests.standin.running import free_ports
+
+FORGED = dict.fromkeys(names.OURS, "forged") | {names.ENDPOINT: "127.0.0.1:1"}
+PATHS = (
+    ("GET", "/v1/models"), ("GET", "/health"), ("HEAD", "/v1/models"), ("OPTIONS", "/v1/chat/completions"),
+    ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/embeddings"),
+    ("POST", "/v1/unheard-of"), ("DELETE", "/v1/files/1"), ("GET", "/v1/chat/completions?x=1"),
+)  # fmt: skip
+
+
+def send(url: str, method: str, path: str, marker: str) -> httpx.Response:
+    """A request that claims to be decided already."""
+    content = b'{"model":"standin","messages":[{"role":"user","content":"hi"}],"prompt":"x","input":"x"}'
+    headers = FORGED | {"x-request-id": marker}
+    return httpx.request(method, url + path, content=content if method == "POST" else None, headers=headers)
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_a_clients_copy_of_our_headers_never_reaches_a_pod(world: World, marker: str, method: str, path: str) -> None:
+    send(world.url, method, path, marker)
+    seen = world.last(marker)
+    assert "forged" not in dict(seen.headers).values()
+    assert seen.header(names.ENDPOINT) != FORGED[names.ENDPOINT]
+
+
+@pytest.mark.parametrize("mode", ["headers", "buffered", "duplex"])
+def test_it_holds_while_we_are_down(new_world, marker: str, mode: str) -> None:
+    world: World = new_world(mode, start=False)
+    for i, (method, path) in enumerate(PATHS):
+        response = send(world.url, method, path, f"{marker}-{i}")
+        seen = world.last(f"{marker}-{i}")
+        assert not {name for name, _ in seen.headers} & set(names.OURS)
+        assert "forged" not in response.headers.values()
+        assert names.INTENT not in response.headers
+        assert names.SESSION not in response.headers
+
+
+def test_a_second_envoy_behind_us_neither_strips_nor_decides(world: World, marker: str) -> None:
+    """The pod's own sidecar: plain, one route to the pod."""
+    port, admin = free_ports(2)
+    pod = world.pods[0]
+    tree = yaml.safe_load(
+        envoy.render(parse(yaml.safe_dump({"fleet": {"nodes": [{"address": pod.address}]}}).encode()))
+    )
+    manager = tree["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["http_filters"] = manager["http_filters"][1:]
+    del manager["early_header_mutation_extensions"]
+    del manager["route_config"]["virtual_hosts"][0]["response_headers_to_add"]
+    tree["static_resources"]["clusters"] = tree["static_resources"]["clusters"][:1]
+    tree["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"] = port
+    tree["admin"]["address"]["socket_address"]["port_value"] = admin
+    second = Envoy(yaml.safe_dump(tree), world.folder, port, admin, "second")
+    config = parse(yaml.safe_dump(world.settings | {"fleet": {"nodes": [{"address": f"127.0.0.1:{port}"}]}}).encode())
+    assert config.fleet.nodes[0].address == f"127.0.0.1:{port}"
+    try:
+        told = dict.fromkeys(names.DECISION_HEADERS, "kept")
+        response = httpx.get(second.url + "/v1/models", headers=told | {"x-request-id": marker})
+        assert response.status_code == 200
+        assert {name: world.last(marker).header(name) for name in told} == told
+    finally:
+        second.process.end()
