@@ -11,6 +11,7 @@ import grpc
 from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from ext_proc import config as configuration
 from ext_proc import names, server
 from ext_proc.config import Config
 from ext_proc.fleet import LiveFleet
@@ -24,6 +25,7 @@ from ext_proc.sources.places import Places
 from ext_proc.sources.redis_sessions import RedisSessions
 from ext_proc.sources.sessions import MemorySessions, Sessions
 from models import bundle
+from models.clusters import Clusters
 from models.embedder import Encoder, open_embedder
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,6 @@ class Parts:
 
     async def close(self) -> None:
         """Give back threads and connections."""
-        await self.router.drained()
         await self.sessions.close()
         self.intents.close()
 
@@ -106,21 +107,25 @@ async def serve(config: Config, worker: int = 0) -> None:
 
 
 def _intents(config: Config) -> Intents:
-    encoder = config.encoder
-    embedder = open_embedder(
-        Encoder(
-            backend=encoder.backend,
-            precision=encoder.precision,
-            path=encoder.path,
-            tokens=encoder.tokens,
-            layer=encoder.layer,
-            cache=encoder.cache_dir,
-        )
-    )
-    active = bundle.load(config.bundle or bundle.DEFAULT, embedder.fingerprint)
+    active = bundle.load(config.bundle or bundle.DEFAULT)
+    settings = config.encoder
+    embedder = open_embedder(active.encoder(encoder(settings)))
+    active.require(embedder.fingerprint)
     embedder.embed("warm up")
-    threads = encoder.threads or os.cpu_count() or 1
-    return Intents(embedder, active, threads=threads, queue=encoder.queue, cache=encoder.cache)
+    threads = settings.threads or os.cpu_count() or 1
+    return Intents(embedder, Clusters(active), threads=threads, queue=settings.queue, cache=settings.cache)
+
+
+def encoder(settings: configuration.Encoder) -> Encoder:
+    """The part of the settings that says how a text becomes a vector."""
+    return Encoder(
+        backend=settings.backend,
+        precision=settings.precision,
+        model=None if settings.path is None else str(settings.path),
+        tokens=settings.tokens,
+        layer=settings.layer,
+        cache=None if settings.cache_dir is None else str(settings.cache_dir),
+    )
 
 
 def _sessions(config: Config) -> Sessions:

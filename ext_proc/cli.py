@@ -56,8 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     bootstrap.add_argument("--access-log", type=Path, help="where Envoy writes a JSON line a request")
     _command(actions, "validate", _validate, "let Envoy itself check that bootstrap")
 
-    fit = commands.add_parser("fit", help="train intents from labelled seeds and unlabelled traffic")
-    fit.set_defaults(run=_fit)
+    fit = _command(commands, "fit", _fit, "train intents from labelled seeds and unlabelled traffic")
+    fit.add_argument("--seeds", type=Path, default=None, help='JSONL of {"text", "intent"}; default: the shipped set')
+    fit.add_argument("--traffic", type=Path, help='JSONL of {"text"}, unlabelled')
+    fit.add_argument("--out", type=Path, required=True, help="the bundle directory to write")
+    fit.add_argument("--method", choices=("seeded", "plain"), default="seeded")
+    fit.add_argument("--k", type=int, default=8, help="clusters")
+    fit.add_argument("--seed-weight", type=float, default=20.0, help="what a seed counts while refitting on traffic")
+    fit.add_argument("--traffic-weight", type=float, default=1.0, help="what a prompt of the traffic counts")
+    fit.add_argument("--random-state", type=int, default=0)
     return parser
 
 
@@ -133,7 +140,34 @@ def _envoy(options: argparse.Namespace, access_log: Path | None = None) -> str:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from rich.progress import Progress  # noqa: PLC0415 - fitting is an offline job with its own extra
+
+    from ext_proc.app import encoder  # noqa: PLC0415
+    from models import fit  # noqa: PLC0415
+    from models.embedder import open_embedder  # noqa: PLC0415
+
+    config = configuration.load(options.config) if options.config.exists() else Config()
+    recipe = fit.Recipe(
+        k=options.k,
+        method=options.method,
+        seed_weight=options.seed_weight,
+        traffic_weight=options.traffic_weight,
+        seed=options.random_state,
+    )
+    with Progress(transient=True) as bar:
+        task = bar.add_task("embedding", total=None)
+        made = fit.fit_bundle(
+            options.seeds or fit.SEEDS,
+            options.traffic,
+            options.out,
+            recipe,
+            open_embedder(encoder(config.encoder)),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print(f"{options.out}: bundle {made.manifest.id}, intents {', '.join(made.names)}")
+    for name, value in made.manifest.quality.items():
+        print(f"  {name} {value:g}")
+    return 0
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -51,12 +51,13 @@ class Gather:
             intent = await _known("intents", asyncio.shield(encoding), until, missing)
         return Features(intent=intent, place=place, binding=binding, missing=tuple(missing))
 
-    def _meaning(self, parsed: Parsed, missing: list[str]) -> "tuple[Intent | None, asyncio.Future[Intent] | None]":
+    def _meaning(
+        self, parsed: Parsed, missing: list[str]
+    ) -> "tuple[Intent | None, asyncio.Future[Intent | None] | None]":
         if self._intents is None or not parsed.text:
             return None, None
-        known = self._intents.known(parsed.text)
-        if known is not None:
-            return known, None
+        if parsed.text in self._intents:
+            return self._intents.known(parsed.text), None
         try:
             return None, self._intents.begin(parsed.text)
         except SourceDown:

@@ -22,7 +22,6 @@ RETRY_AFTER_S = 1
 LOW_CONFIDENCE = 0.5
 CHARACTERS_A_TOKEN = 8
 """Of an encoder's window; generous, so that the encoder and not the character count does the cutting."""
-MAX_WRITES = 1000
 _STATUS: Mapping[str, int] = {
     "no-nodes": 503,
     "subset": 503,
@@ -67,7 +66,6 @@ class Router:
         self._secret = secret
         self._address = address
         self._turn = 0
-        self._writes: set[asyncio.Task[None]] = set()
 
     async def route(self, asked: Decide) -> Answer:
         """Never later than the deadline by more than the decision itself takes."""
@@ -113,11 +111,6 @@ class Router:
         features = await self._gather.features(parsed, session, asked.headers, asked.attributes, until=until)
         return session, features
 
-    async def drained(self) -> None:
-        """Session writes under way come to an end."""
-        if self._writes:
-            await asyncio.wait(self._writes, timeout=1.0)
-
     def _client(self, asked: Decide) -> object:
         return self._address(asked.headers, asked.attributes) if self._config.sessions.by_address else None
 
@@ -126,19 +119,9 @@ class Router:
         return refuse
 
     def _remember(self, session: Session, decision: Decision, features: Features, version: int | None) -> None:
-        """Bind without making the request wait; under a flood of slow writes the newest are dropped and counted."""
         before = features.binding.context_version if features.binding is not None else None
         newest = max((v for v in (version, before) if v is not None), default=None)
-        binding = Binding(decision.node.address, decision.node.key, decision.intent, newest)
-        if len(self._writes) >= MAX_WRITES:
-            self._metrics.count("session-write-dropped")
-            return
-        task = asyncio.get_running_loop().create_task(self._bind(session.key, binding))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
-
-    async def _bind(self, key: str, binding: Binding) -> None:
-        await self._sessions.bind(key, binding)
+        self._sessions.bind(session.key, Binding(decision.node.address, decision.node.key, decision.intent, newest))
 
 
 def _answer(decision: Decision, parsed: Parsed, body: bytes | None, session: Session, bundle: str) -> Route:

@@ -105,11 +105,13 @@ def _top(ranking: Ranking, turn: int) -> int:
 
 def _next(best: int, nodes: Indices, ranking: Ranking, count: int) -> list[int]:
     """The *count* candidates with most points besides *best*."""
-    some = np.arange(nodes.size)
+    least = -ranking.points
     if count + 1 < nodes.size:
-        some = np.argpartition(-ranking.points, count)[: count + 1]
-    ordered = some[np.argsort(-ranking.points[some], kind="stable")]
-    return [i for i in nodes[ordered].tolist() if i != best][:count]
+        some = least.argpartition(count)[: count + 1]
+        some = some[least[some].argsort()]
+    else:
+        some = least.argsort()
+    return [i for i in nodes[some].tolist() if i != best][:count]
 
 
 def _model(view: View, node: Node) -> str | None:

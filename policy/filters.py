@@ -24,7 +24,7 @@ def subset(view: View) -> Bools | None:
 
 def draining(view: View) -> Bools | None:
     """Nodes on their way out take no new work."""
-    return ~view.fleet.draining
+    return ~view.fleet.draining if view.fleet.draining.any() else None
 
 
 def model(view: View) -> Bools | None:
@@ -50,6 +50,8 @@ def modality(view: View) -> Bools | None:
 def context(view: View) -> Bools | None:
     """Prompt and answer fit the node's context; unknown length of either side fits."""
     tokens = view.request.prompt_tokens + (view.request.max_tokens or 0)
+    if tokens <= view.fleet.shortest_context:
+        return None
     return ~(view.fleet.context_length < tokens)
 
 
@@ -78,7 +80,7 @@ def keep(view: View) -> tuple[Bools, dict[str, Bools]]:
     dropped: dict[str, Bools] = {}
     for name, rule in (*HARD.items(), *SOFT.items()):
         mask = rule(view)
-        if mask is None:
+        if mask is None or mask.all():
             continue
         stays = left & mask
         if name in SOFT and not stays.any():
@@ -116,14 +118,13 @@ def first(view: View, nodes: Bools) -> tuple[Bools, bool]:
         if (wished & view.room).any():
             nodes = wished
     pools = [fleet.pools[name] for name in (view.pool, view.rules.general) if name in fleet.pools]
-    for room in (True, False):
-        open_ = nodes & view.room if room else nodes
-        for pool in pools:
-            if (group := open_ & pool).any():
-                return group, room
-        if open_.any():
-            return open_, room
-    raise AssertionError("first() needs at least one node")
+    for group in (*(nodes & view.room & pool for pool in pools), nodes & view.room):
+        if group.any():
+            return group, True
+    for group in (nodes & pool for pool in pools):
+        if group.any():
+            return group, False
+    return nodes, False
 
 
 def hinted(view: View, hint: Hint) -> Bools:

@@ -1,5 +1,7 @@
 """How far each node is from the client."""
 
+import math
+
 import numpy as np
 
 from policy.types import Bools, Fleet, Floats, Place
@@ -14,8 +16,9 @@ def distances_km(place: Place | None, fleet: Fleet) -> Floats | None:
     origin = _origin(place, fleet)
     if origin is None:
         return None
-    cosine = np.clip(fleet.positions @ origin, -1.0, 1.0)
-    return EARTH_KM * np.arccos(cosine)
+    # Rounding can take a cosine a hair above 1, where arccos has no answer.
+    cosine = np.minimum(fleet.positions @ origin, 1.0)
+    return EARTH_KM * np.arccos(np.maximum(cosine, -1.0))
 
 
 def same_continent(place: Place | None, fleet: Fleet) -> Bools | None:
@@ -32,12 +35,14 @@ def rings(km: Floats, near_km: float) -> Floats:
 
     A node of unknown distance gets the median ring: it neither wins nor loses by it.
     """
-    known = km[~np.isnan(km)]
-    if known.size == 0:
+    nearest = np.fmin.reduce(km)  # NaN only when all are
+    if math.isnan(nearest):
         return np.zeros_like(km)
-    out = np.ceil(np.maximum(0.0, km - known.min() - near_km) / near_km)
-    if known.size < km.size:
-        out = np.where(np.isnan(out), np.median(out[~np.isnan(out)]), out)
+    out = np.ceil((km - (nearest + near_km)) / near_km)
+    np.maximum(out, 0.0, out=out)
+    unknown = np.isnan(out)
+    if unknown.any():
+        out[unknown] = np.median(out[~unknown])
     return out  # type: ignore[no-any-return]
 
 
@@ -46,8 +51,8 @@ def _origin(place: Place | None, fleet: Fleet) -> Floats | None:
     if place is None:
         return None
     if place.latitude is not None and place.longitude is not None:
-        lat, lon = np.radians((place.latitude, place.longitude))
-        return np.array((np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)))
+        lat, lon = math.radians(place.latitude), math.radians(place.longitude)
+        return np.array((math.cos(lat) * math.cos(lon), math.cos(lat) * math.sin(lon), math.sin(lat)))
     if place.region is None or place.region not in fleet.regions:
         return None
     there = fleet.positions[fleet.regions[place.region]]

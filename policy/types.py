@@ -1,5 +1,6 @@
 """The values a decision is made of: what was asked, what is known, who can answer, what was decided."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
@@ -152,7 +153,7 @@ class Fleet:
 
     __slots__ = (
         "_by_model", "by_address", "context_length", "continents", "draining", "error_rate", "full", "latency_ms",
-        "memory", "model_names", "nodes", "pools", "positions", "qps", "qps_limit", "regions", "running",
+        "memory", "model_names", "nodes", "pools", "positions", "qps", "qps_limit", "regions", "running", "shortest_context",
         "sent", "waiting", "zones",
     )  # fmt: skip
 
@@ -170,6 +171,7 @@ class Fleet:
         self.continents = _groups(node.continent for node in self.nodes)
         self.positions = _positions(self.nodes)
         self.context_length = _column(node.context_length for node in self.nodes)
+        self.shortest_context = min((n.context_length for n in self.nodes if n.context_length), default=math.inf)
         self.qps_limit = _column(node.qps_limit for node in self.nodes)
         self.draining = np.array([node.draining for node in self.nodes], dtype=np.bool_)
         of = loads or {}

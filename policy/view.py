@@ -46,7 +46,7 @@ class View:
     def room(self) -> Bools:
         """Nodes with headroom, [n]: not over the watermark, under their own request rate. Unknown is room."""
         fleet = self.fleet
-        return ~fleet.full & ~(fleet.qps >= fleet.qps_limit)
+        return ~(fleet.full | (fleet.qps >= fleet.qps_limit))
 
     @cached_property
     def load(self) -> Floats:

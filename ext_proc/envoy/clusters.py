@@ -43,7 +43,7 @@ from envoy_data_plane.google.protobuf import Any
 
 from ext_proc import names
 from ext_proc.config import Server
-from ext_proc.envoy.common import PODS, WORKERS, address, extension, seconds
+from ext_proc.envoy.common import NEVER, PODS, WORKERS, address, extension, seconds
 from ext_proc.errors import ConfigError
 from policy.types import Node
 
@@ -121,8 +121,9 @@ def workers(server: Server) -> Cluster:
             ],
         ),
         load_balancing_policy=_policy("envoy.load_balancing_policies.round_robin", RoundRobin()),
-        # With the panic threshold at its default of 50 % Envoy would go on asking the dead.
-        common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0)),
+        # With the panic threshold at its default of 50 % Envoy would go on asking the dead, and with its default
+        # merge window its threads would hear a second late that a worker is gone or back.
+        common_lb_config=ClusterCommonLbConfig(healthy_panic_threshold=Percent(value=0), update_merge_window=NEVER),
         health_checks=[_asks_for_serving()],
         # Quicker than the health check, and never longer than it takes the check to have the last word.
         outlier_detection=OutlierDetection(

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
 from ext_proc.errors import SourceDown
-from models.bundle import Bundle
+from models.clusters import Clusters
 from models.embedder import Embedder
 from policy.types import Intent
 
@@ -13,31 +13,30 @@ from policy.types import Intent
 class Intents:
     """Never blocks the event loop; a full queue or a closed pool is SourceDown."""
 
-    def __init__(self, embedder: Embedder, bundle: Bundle, *, threads: int, queue: int, cache: int) -> None:
+    def __init__(self, embedder: Embedder, clusters: Clusters, *, threads: int, queue: int, cache: int) -> None:
         self._embedder = embedder
-        self._bundle = bundle
+        self._clusters = clusters
+        self.bundle = clusters.bundle.manifest.id
+        """The active bundle's id."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encoder")
         self._most = threads + queue
-        self._cache: OrderedDict[str, Intent] = OrderedDict()
+        self._cache: OrderedDict[str, Intent | None] = OrderedDict()
         self._cache_size = cache
-        self._running: dict[str, asyncio.Future[Intent]] = {}
+        self._running: dict[str, asyncio.Future[Intent | None]] = {}
         self.truncated = 0
         """Texts longer than the encoder's window so far."""
 
-    @property
-    def bundle(self) -> str:
-        """The active bundle's id."""
-        return self._bundle.id
+    def __contains__(self, text: str) -> bool:
+        """Seen before: `known` answers at once."""
+        return text in self._cache
 
     def known(self, text: str) -> Intent | None:
-        """The intent of a text seen before."""
-        found = self._cache.get(text)
-        if found is not None:
-            self._cache.move_to_end(text)
-        return found
+        """The intent of a text seen before; None: there is nothing in it to read."""
+        self._cache.move_to_end(text)
+        return self._cache[text]
 
-    def begin(self, text: str) -> "asyncio.Future[Intent]":
-        """Start encoding *text*; equal texts share one run. Who stops waiting does not stop the run: its answer is kept.
+    def begin(self, text: str) -> "asyncio.Future[Intent | None]":
+        """Start encoding *text*; equal texts share one run, and its answer is kept though nobody waits for it any more.
 
         Raises SourceDown when as many texts wait as may.
         """
@@ -55,13 +54,15 @@ class Intents:
         """Let running texts end, take no new ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _assign(self, text: str) -> Intent:
+    def _assign(self, text: str) -> Intent | None:
         embedding = self._embedder.embed(text)
-        found = self._bundle.clusters.assign(embedding.vector)
         self.truncated += embedding.truncated
-        return Intent(found.intent, found.confidence, found.similarity, found.nearest, self._bundle.id)
+        found = self._clusters.of(embedding)
+        if found is None:
+            return None
+        return Intent(found.intent, found.confidence, found.similarity, found.nearest, self.bundle)
 
-    def _finished(self, text: str, done: "asyncio.Future[Intent]") -> None:
+    def _finished(self, text: str, done: "asyncio.Future[Intent | None]") -> None:
         self._running.pop(text, None)
         if done.cancelled() or done.exception() is not None:
             return

@@ -1,5 +1,7 @@
 """The reference policy *Router-Balancing*: near nodes first, among them by request rate and memory."""
 
+import math
+
 import numpy as np
 
 from policy import geo
@@ -22,7 +24,7 @@ def router_balancing(view: View, nodes: Indices) -> Ranking:
     by_rate, by_memory = balance.qps, balance.memory
     if pressed(fleet.memory, balance.pressed_above):
         by_rate, by_memory = balance.pressed_qps, balance.pressed_memory
-    rate = by_rate * _known(1.0 - np.minimum(1.0, fleet.qps[nodes] / fleet.qps_limit[nodes]))
+    rate = by_rate * _known(1.0 - np.minimum(fleet.qps[nodes] / fleet.qps_limit[nodes], 1.0))
     free = by_memory * _known(1.0 - memory)
     criteria: dict[str, Floats] = {"request rate": rate, "free memory": free}
     points = rate + free
@@ -41,9 +43,15 @@ def pressed(memory: Floats, above: float) -> bool:
 
     The tolerance is for what binary fractions add to such an average.
     """
-    known = memory[~np.isnan(memory)]
-    return bool(known.size) and float(known.mean()) > above + 1e-9
+    mean = float(memory.sum()) / max(1, memory.size)
+    if math.isnan(mean):
+        known = memory[~np.isnan(memory)]
+        mean = float(known.mean()) if known.size else 0.0
+    return mean > above + 1e-9
 
 
 def _known(share: Floats) -> Floats:
-    return np.where(np.isnan(share), UNKNOWN, share)
+    unknown = np.isnan(share)
+    if unknown.any():
+        share[unknown] = UNKNOWN
+    return share

@@ -1,0 +1,112 @@
+"""The fleet as it is now: which nodes there are, how busy each is, and what we sent since anybody looked."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from policy.rules import Watermarks
+from policy.types import Fleet, Floats, Load, Node
+
+WINDOW_S = 60.0
+STEP_S = 5.0
+STALE_S = 10.0
+"""Figures older than this are not known any more."""
+_SLOTS = int(WINDOW_S / STEP_S)
+
+
+class LiveFleet:
+    """Owner of the columns behind a policy Fleet. One thread, the event loop's; times are seconds on its clock.
+
+    Decisions read `fleet`, whose columns change in place: what we sent shows in the very next decision.
+    """
+
+    def __init__(self, nodes: Iterable[Node], watermarks: Watermarks) -> None:
+        self._watermarks = watermarks
+        self.fleet = Fleet(nodes)
+        size = len(self.fleet)
+        self._sent: Floats = np.zeros((_SLOTS + 1, size))
+        """Requests in each step of the window, the current one last written; one slot more than whole steps."""
+        self._step = 0
+        self._began = math.inf
+        self._seen: Floats = np.full(size, -math.inf)
+
+    def sent(self, address: str, now: float) -> None:
+        """One more request went to *address*."""
+        where = self.fleet.by_address.get(address)
+        if where is None:
+            return
+        self._advance(now)
+        self._sent[self._step % (_SLOTS + 1), where] += 1.0
+        self.fleet.sent[where] += 1.0
+        # Requests a second over the last 60 s, in 5 s steps (design formula 2); over less while we are younger.
+        self.fleet.qps[where] = self._sent[:, where].sum() / self._span(now)
+
+    def observed(self, address: str, load: Load, now: float) -> None:
+        """A pod's own figures, just read; what it does not say is not known."""
+        where = self.fleet.by_address.get(address)
+        if where is None:
+            return
+        fleet = self.fleet
+        fleet.running[where] = _number(load.running)
+        fleet.waiting[where] = _number(load.waiting)
+        fleet.memory[where] = _number(load.memory)
+        fleet.sent[where] = 0.0
+        self._seen[where] = now
+        self._watermark(where)
+
+    def unseen(self, address: str, now: float) -> None:
+        """A pod could not be read; its last figures stand until they are stale, then nothing is known.
+
+        Unknown is neither idle nor saturated: the pod may be well and only its metrics port gone.
+        """
+        where = self.fleet.by_address.get(address)
+        if where is None or now - self._seen[where] < STALE_S:
+            return
+        fleet = self.fleet
+        fleet.running[where] = fleet.waiting[where] = fleet.memory[where] = math.nan
+        fleet.full[where] = False
+
+    def tick(self, now: float) -> None:
+        """Time goes by: rates fall though nothing is sent."""
+        self._advance(now)
+        self.fleet.qps[:] = self._sent.sum(axis=0) / self._span(now)
+
+    def replace(self, nodes: Iterable[Node]) -> None:
+        """Another topology; a node with the same address and identity keeps its figures, another pod starts anew."""
+        old, old_sent, old_seen = self.fleet, self._sent, self._seen
+        new = Fleet(nodes)
+        self._sent = np.zeros((_SLOTS + 1, len(new)))
+        self._seen = np.full(len(new), -math.inf)
+        for i, node in enumerate(new.nodes):
+            was = old.by_address.get(node.address)
+            if was is None or old.nodes[was].key != node.key:
+                continue
+            for column in ("running", "waiting", "memory", "qps", "sent", "latency_ms", "error_rate", "full"):
+                getattr(new, column)[i] = getattr(old, column)[was]
+            self._sent[:, i] = old_sent[:, was]
+            self._seen[i] = old_seen[was]
+        self.fleet = new
+
+    def _advance(self, now: float) -> None:
+        self._began = min(self._began, now)
+        step = int(now / STEP_S)
+        behind = min(step - self._step, _SLOTS + 1)
+        for i in range(behind):
+            self._sent[(step - i) % (_SLOTS + 1)] = 0.0
+        self._step = max(step, self._step)
+
+    def _span(self, now: float) -> float:
+        return min(WINDOW_S + now % STEP_S, max(STEP_S, now - self._began))
+
+    def _watermark(self, where: int) -> None:
+        """Above high a node is full, until it is back under low; between the two it stays what it was."""
+        memory = self.fleet.memory[where]
+        if memory > self._watermarks.high:
+            self.fleet.full[where] = True
+        elif not memory >= self._watermarks.low:
+            self.fleet.full[where] = False
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

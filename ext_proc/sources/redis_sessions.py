@@ -1,0 +1,133 @@
+"""Sessions shared by all replicas, in Redis: milliseconds or nothing."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from ext_proc import config
+from ext_proc.errors import SourceDown
+from policy.types import Binding
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 16
+WRITES = 1000
+"""Bindings waiting to be written; under a flood the newest are dropped and counted, no request waits."""
+WRITERS = 4
+FAILURES = 5
+"""So many in a row open the breaker."""
+AGAIN_S = 1.0
+"""How often an open breaker lets one try through."""
+PREFIX = "isogloss:session:"
+
+
+class _Value(Struct, frozen=True, array_like=True):
+    """What Redis holds. It carries its own key: an answer meant for somebody else is told by it."""
+
+    key: str
+    binding: Binding
+
+
+class RedisSessions:
+    """Every error, time-out and full pool is SourceDown("sessions"); a run of them is not even tried for a second."""
+
+    def __init__(self, settings: config.Sessions, clock: Callable[[], float] = time.monotonic) -> None:
+        seconds = settings.budget_ms / 1000.0
+        self._pool = BlockingConnectionPool.from_url(
+            settings.url,
+            max_connections=CONNECTIONS,
+            timeout=seconds,
+            socket_timeout=seconds,
+            socket_connect_timeout=seconds,
+            retry=Retry(NoBackoff(), 0),  # a second try would not fit into the budget
+        )
+        self._redis = Redis(connection_pool=self._pool)
+        self._ttl_ms = int(settings.ttl_s * 1000)
+        self._seconds = seconds
+        self._clock = clock
+        self._failures = 0
+        self._closed_until = 0.0
+        self._writes: asyncio.Queue[tuple[str, Binding]] = asyncio.Queue(WRITES)
+        self._writers: list[asyncio.Task[None]] = []
+        self.dropped = 0
+        """Bindings not written: the queue was full or Redis away."""
+        self.foreign = 0
+        """Answers that carried another key. Anything but 0 is a bug of a client library."""
+
+    async def binding(self, key: str) -> Binding | None:
+        # GETEX: reading a session is using it, so the read renews its life.
+        raw = await self._ask(partial(self._redis.getex, PREFIX + key, px=self._ttl_ms))
+        if raw is None:
+            return None
+        try:
+            value = msgspec.msgpack.decode(raw, type=_Value)
+        except msgspec.DecodeError:
+            return None  # another version's; the next bind overwrites it
+        if value.key != key:
+            self.foreign += 1
+            raise SourceDown("sessions: an answer was for another key")
+        return value.binding
+
+    def bind(self, key: str, binding: Binding) -> None:
+        if not self._writers:
+            self._writers = [asyncio.get_running_loop().create_task(self._write()) for _ in range(WRITERS)]
+        try:
+            self._writes.put_nowait((key, binding))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def close(self) -> None:
+        """Write what waits, within a second, and disconnect."""
+        if self._writers:
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._writes.join()
+            except TimeoutError:
+                self.dropped += self._writes.qsize()
+            for task in self._writers:
+                task.cancel()
+            await asyncio.gather(*self._writers, return_exceptions=True)
+        await self._redis.aclose()
+        await self._pool.disconnect()
+
+    async def _write(self) -> None:
+        while True:
+            key, binding = await self._writes.get()
+            value = msgspec.msgpack.encode(_Value(key, binding))
+            try:
+                await self._ask(partial(self._redis.set, PREFIX + key, value, px=self._ttl_ms))
+            except SourceDown:
+                self.dropped += 1
+            finally:
+                self._writes.task_done()
+
+    async def _ask(self, command: Callable[[], Awaitable[Any]]) -> Any:
+        """One command within the budget, if the breaker lets it."""
+        now = self._clock()
+        if self._failures >= FAILURES:
+            if now < self._closed_until:
+                raise SourceDown("sessions: Redis failed repeatedly and is given a rest")
+            self._closed_until = now + AGAIN_S  # this one may try; the others wait for how it ends
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await command()
+        except (RedisError, OSError, TimeoutError) as exc:
+            self._failures += 1
+            if self._failures == FAILURES:
+                self._closed_until = self._clock() + AGAIN_S
+                log.warning("sessions: Redis is not answering (%s); going on without", type(exc).__name__)
+            raise SourceDown("sessions") from exc
+        if self._failures >= FAILURES:
+            log.info("sessions: Redis answers again")
+        self._failures = 0
+        return answer
