@@ -56,7 +56,7 @@ def _facts(told: Explained, out: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_row(
         "request",
-        f"{request.method} {request.path}: {request.api or 'known by its headers alone'}, "
+        f"{request.method} {request.path}: {request.api or 'no model API'}, "
         f"model {request.model or '–'}, {request.modality}, about {request.prompt_tokens} tokens",
     )
     if told.parsed.malformed:

@@ -54,16 +54,18 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
     headers = asked.headers
     path = headers.get(":path", "/").partition("?")[0]
     hints, ignored = _hints(headers.get(names.HINT, ""))
+    method = headers.get(":method", "POST")
     request = Request(
         path=path,
-        method=headers.get(":method", "POST"),
+        method=method,
+        api=_api(path) if method == "POST" else None,
         hints=hints,
         context_version=_whole(headers.get(names.CONTEXT, "")),
         subset=asked.subset,
         turn=turn,
     )
-    api = _api(path)
-    if api is None or asked.body is None or request.method != "POST" or "content-encoding" in headers:
+    api = request.api
+    if api is None or asked.body is None or "content-encoding" in headers:
         return Parsed(request=request, ignored_hints=ignored)
     try:
         body = jsonbody.scan(asked.body)
@@ -76,7 +78,6 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
     return Parsed(
         request=msgspec.structs.replace(
             request,
-            api=api,
             model=named,
             auto=auto,
             stream=bytes(body.stream) == b"true",

@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     method: str = "POST"
     api: str | None = None
-    """Which API the body belongs to; None: known by its headers alone."""
+    """Which API the path belongs to; None: none that asks a model anything."""
     model: str | None = None
     """The model the client named; None when it named none, or the body could not be read."""
     auto: bool = False

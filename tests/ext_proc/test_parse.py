@@ -56,11 +56,15 @@ def test_the_question_is_found_in_every_api(path, body, api, text):
     assert not found.malformed
 
 
-def test_anything_else_is_known_by_its_headers_alone():
+def test_other_paths_are_no_api_and_their_bodies_are_not_read():
     for path in ("/v1/models", "/", "/v1/chat", "/v1/audio/transcriptions", "*"):
-        assert read({"model": "m"}, path).request.api is None
-    assert read(chat(user("x")), content_encoding="gzip").request.api is None
-    assert read(None).request.api is None
+        found = read({"model": "m"}, path).request
+        assert (found.api, found.model) == (None, None)
+
+
+def test_a_body_that_cannot_be_seen_leaves_what_the_headers_say():
+    for found in (read(chat(user("x")), content_encoding="gzip"), read(None)):
+        assert (found.request.api, found.request.model, found.text, found.malformed) == ("chat", None, "", False)
 
 
 def test_system_prompts_assistants_and_tools_are_not_the_question():
@@ -74,7 +78,9 @@ def test_system_prompts_assistants_and_tools_are_not_the_question():
 
 
 def test_a_turn_that_says_little_is_read_with_the_one_before_newest_first():
-    body = chat(user("Sort a list of names in Python please."), {"role": "assistant", "content": "ok"}, user("in Rust?"))
+    body = chat(
+        user("Sort a list of names in Python please."), {"role": "assistant", "content": "ok"}, user("in Rust?")
+    )
     found = read(body)
     assert found.text == "in Rust?\nSort a list of names in Python please."
     assert (found.request.asked, found.request.follow_up) == (8, True)
@@ -168,7 +174,7 @@ MALFORMED = [
 def test_what_is_not_a_json_object_is_malformed_and_raises_nothing(body):
     found = read(body)
     assert found.malformed
-    assert (found.request.api, found.text, found.request.model) == (None, "", None)
+    assert (found.text, found.request.model) == ("", None)
 
 
 ODD = [
@@ -249,7 +255,11 @@ def test_no_bytes_and_no_hint_raise(body, hint):
 )
 def test_splicing_changes_the_model_and_not_a_byte_else(before, after, model, indent):
     plain = {**before, "model": "auto", **{k: v for k, v in after.items() if k != "model"}}
-    body = json.dumps(plain, indent=indent, allow_nan=False, default=str) if _finite(plain) else json.dumps({"model": "auto"})
+    body = (
+        json.dumps(plain, indent=indent, allow_nan=False, default=str)
+        if _finite(plain)
+        else json.dumps({"model": "auto"})
+    )
     raw = body.encode("utf-8", "replace")
     found = read(raw)
     if found.model_span is None:  # an unpaired surrogate elsewhere: the lenient reader knows no positions
