@@ -27,7 +27,10 @@ class LiveFleet:
         size = len(self.fleet)
         self._sent: Floats = np.zeros((_SLOTS + 1, size))
         """Requests in each step of the window, the current one last written; one slot more than whole steps."""
+        self._total: Floats = np.zeros(size)
+        """The sum of all slots, kept so that counting one request does not add thirteen."""
         self._step = 0
+        self._step_ends = -math.inf
         self._began = math.inf
         self._seen: Floats = np.full(size, -math.inf)
 
@@ -36,14 +39,25 @@ class LiveFleet:
         where = self.fleet.by_address.get(address)
         if where is None:
             return
-        self._advance(now)
+        if now >= self._step_ends:
+            self._advance(now)
         self._sent[self._step % (_SLOTS + 1), where] += 1.0
+        self._total[where] = total = self._total.item(where) + 1.0
         self.fleet.sent[where] += 1.0
         # Requests a second over the last 60 s, in 5 s steps (design formula 2); over less while we are younger.
-        self.fleet.qps[where] = self._sent[:, where].sum() / self._span(now)
+        self.fleet.qps[where] = total / self._span(now)
 
-    def observed(self, address: str, load: Load, now: float) -> None:
-        """A pod's own figures, just read; what it does not say is not known."""
+    def unread(self, address: str) -> float:
+        """Requests sent to *address* since its figures were read; ask before reading them again."""
+        where = self.fleet.by_address.get(address)
+        return 0.0 if where is None else float(self.fleet.sent[where])
+
+    def observed(self, address: str, load: Load, now: float, *, counted: float | None = None) -> None:
+        """A pod's own figures, just read; what it does not say is not known.
+
+        *counted*: requests that were `unread` when the page was asked for. Those sent while it was under way are in
+        nobody's figures yet, so they stay ours; None: no request was sent meanwhile.
+        """
         where = self.fleet.by_address.get(address)
         if where is None:
             return
@@ -51,7 +65,7 @@ class LiveFleet:
         fleet.running[where] = _number(load.running)
         fleet.waiting[where] = _number(load.waiting)
         fleet.memory[where] = _number(load.memory)
-        fleet.sent[where] = 0.0
+        fleet.sent[where] = 0.0 if counted is None else max(0.0, fleet.sent[where] - counted)
         self._seen[where] = now
         self._watermark(where)
 
@@ -70,13 +84,14 @@ class LiveFleet:
     def tick(self, now: float) -> None:
         """Time goes by: rates fall though nothing is sent."""
         self._advance(now)
-        self.fleet.qps[:] = self._sent.sum(axis=0) / self._span(now)
+        self.fleet.qps[:] = self._total / self._span(now)
 
     def replace(self, nodes: Iterable[Node]) -> None:
         """Another topology; a node with the same address and identity keeps its figures, another pod starts anew."""
-        old, old_sent, old_seen = self.fleet, self._sent, self._seen
+        old, old_sent, old_total, old_seen = self.fleet, self._sent, self._total, self._seen
         new = Fleet(nodes)
         self._sent = np.zeros((_SLOTS + 1, len(new)))
+        self._total = np.zeros(len(new))
         self._seen = np.full(len(new), -math.inf)
         for i, node in enumerate(new.nodes):
             was = old.by_address.get(node.address)
@@ -85,6 +100,7 @@ class LiveFleet:
             for column in ("running", "waiting", "memory", "qps", "sent", "latency_ms", "error_rate", "full"):
                 getattr(new, column)[i] = getattr(old, column)[was]
             self._sent[:, i] = old_sent[:, was]
+            self._total[i] = old_total[was]
             self._seen[i] = old_seen[was]
         self.fleet = new
 
@@ -93,11 +109,16 @@ class LiveFleet:
         step = int(now / STEP_S)
         behind = min(step - self._step, _SLOTS + 1)
         for i in range(behind):
-            self._sent[(step - i) % (_SLOTS + 1)] = 0.0
+            slot = (step - i) % (_SLOTS + 1)
+            self._total -= self._sent[slot]
+            self._sent[slot] = 0.0
         self._step = max(step, self._step)
+        self._step_ends = (self._step + 1) * STEP_S
 
     def _span(self, now: float) -> float:
-        return min(WINDOW_S + now % STEP_S, max(STEP_S, now - self._began))
+        whole = WINDOW_S + now % STEP_S
+        age = now - self._began
+        return whole if age > whole else max(STEP_S, age)
 
     def _watermark(self, where: int) -> None:
         """Above high a node is full, until it is back under low; between the two it stays what it was."""
