@@ -178,9 +178,9 @@ def test_what_is_not_a_json_object_is_malformed_and_raises_nothing(body):
 
 
 ODD = [
-    {}, chat(), {"messages": {}}, {"messages": "x"}, {"messages": [None, 3, [], "x", {}]}, chat(user(None)), chat(user(3)),
-    chat(user([None, 3, {"text": 3}, {"type": "text"}])), chat({"role": 3, "content": "x"}), {"model": 3, "messages": []},
-    chat(user({"text": "x"})), {"model": None}, {"prompt": {}}, {"input": [[]]},
+    {}, chat(), {"messages": {}}, {"messages": "x"}, {"messages": [None, 3, [], "x", {}]}, chat(user(None)),
+    chat(user(3)),     chat(user([None, 3, {"text": 3}, {"type": "text"}])), chat({"role": 3, "content": "x"}),
+    {"model": 3, "messages": []},     chat(user({"text": "x"})), {"model": None}, {"prompt": {}}, {"input": [[]]},
 ]  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """The exchange: any order and any split of messages Envoy may send."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +60,7 @@ def sent(commands: list[Command]) -> list[Command]:
 
 def split(body: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cut % (len(body) + 1) for cut in cuts), len(body)]
-    return [body[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [body[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def test_a_request_without_a_body_is_decided_at_its_headers_in_every_mode():

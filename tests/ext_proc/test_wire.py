@@ -1,9 +1,11 @@
 """Protobuf both ways, checked by envoy-data-plane's own decoder."""
 
+import contextlib
+
 import envoy_data_plane.envoy.config.core.v3 as core
-import envoy_data_plane.envoy.service.ext_proc.v3 as v3
 import msgspec
 import pytest
+from envoy_data_plane.envoy.service.ext_proc import v3
 from envoy_data_plane.google.protobuf import Struct
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -126,10 +128,8 @@ def test_the_other_messages():
 
 @given(st.binary(max_size=200))
 def test_noise_is_an_event_or_a_decode_error(noise):
-    try:
+    with contextlib.suppress(DecodeError):
         wire.event(noise)
-    except DecodeError:
-        pass
 
 
 @pytest.mark.parametrize("phase", [Phase.REQUEST_HEADERS, Phase.REQUEST_BODY])
