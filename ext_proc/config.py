@@ -104,7 +104,7 @@ class Places(Struct, frozen=True, forbid_unknown_fields=True):
     databases: tuple[Path, ...] = ()
     """MaxMind-format files (GeoLite2, DB-IP, ip-location-db); none: places come from the other two only."""
     trusted_hops: Annotated[int, Meta(ge=0, le=10)] = 0
-    """How many rightmost X-Forwarded-For entries our own proxies wrote."""
+    """Our own proxies in front of this Envoy, as Envoy's `xff_num_trusted_hops`; table in sources/address.py."""
     trusted_proxies: tuple[str, ...] = ()
     """Or: networks of our proxies; the client is the rightmost address outside them."""
     networks: tuple[Network, ...] = ()

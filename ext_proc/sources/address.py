@@ -1,15 +1,24 @@
 """The client's address: the rightmost one that nobody but our own proxies can have written.
 
-X-Forwarded-For grows to the right: each proxy appends the address it was connected from, so whatever a client sent
-stands on the left. `trusted_hops` counts our own proxies in front of this Envoy (as Envoy's `xff_num_trusted_hops`);
-this Envoy itself appends one entry more. With the header `spoof, client, edge`:
+X-Forwarded-For grows to the right: each proxy appends the address it was connected from, so whatever a client made up
+stands on the left. `trusted_hops` counts our own proxies *in front of* this Envoy, as Envoy's `xff_num_trusted_hops`
+does; this Envoy itself (`use_remote_address: true`, as we generate it) appends the last entry before we see it.
+A client that sends `X-Forwarded-For: spoof`:
 
-    trusted_hops 0 → edge      (clients connect to this Envoy)
-    trusted_hops 1 → client    (one load balancer of ours in front)
+    in front of this Envoy     trusted_hops   header we see                     taken
+    nothing                    0              spoof, client                     client
+    a load balancer            1              spoof, client, balancer           client
+    a CDN and a balancer       2              spoof, client, cdn, balancer      client
+
+Too high a number believes what a client wrote; too low a one takes our own proxy for the client; a header shorter than
+the number came past the proxies, and its last entry counts (as in Envoy). Without the header Envoy's own
+`source.address` counts. For a client on Envoy's own machine (a sidecar's) Envoy writes the machine's address, not
+127.0.0.1.
 """
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -20,6 +29,10 @@ Address = IPv4Address | IPv6Address
 MAX_ENTRIES = 32
 """Entries looked at, from the right."""
 MAX_BYTES = 4096
+MAX_ADDRESS = 64
+"""Characters: a full IPv6 address in brackets, with a zone and a port."""
+_BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[^\]]*)?)\](?::[0-9]{1,5})?")
+_WITH_PORT = re.compile(r"([0-9.]+):[0-9]{1,5}")
 
 
 def client_address(headers: Mapping[str, str], attributes: Mapping[str, str], settings: Places) -> Address | None:
@@ -30,30 +43,27 @@ def client_address(headers: Mapping[str, str], attributes: Mapping[str, str], se
     entries = _from_the_right(forwarded)
     if settings.trusted_proxies:
         return _outside(entries, settings.trusted_proxies)
-    for _ in range(settings.trusted_hops):
-        if next(entries, None) is None:
-            return None
-    return parse(next(entries, ""))
+    # Fewer entries than hops: the request came past our proxies, and the last entry, which Envoy wrote, is true.
+    return parse(entries[settings.trusted_hops] if settings.trusted_hops < len(entries) else entries[0])
 
 
 def parse(text: str) -> Address | None:
     """One address, with or without port, brackets or zone; IPv4-mapped IPv6 unwrapped; None for anything else."""
     text = text.strip().strip('"')
-    if len(text) > 64:
+    if len(text) > MAX_ADDRESS:
         return None
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+    spelled = _BRACKETED.fullmatch(text) or _WITH_PORT.fullmatch(text)
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ipaddress.ip_address(spelled[1] if spelled else text)
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+    if isinstance(address, IPv4Address):
+        return address
+    # The zone means something to the host that wrote it and to nobody else.
+    return address.ipv4_mapped or IPv6Address(int(address))
 
 
-def _outside(entries: Iterator[str], proxies: tuple[str, ...]) -> Address | None:
+def _outside(entries: list[str], proxies: tuple[str, ...]) -> Address | None:
     """The rightmost address that is none of our proxies; an entry that is no address ends the trust."""
     ours = networks(proxies)
     for entry in entries:
@@ -63,11 +73,11 @@ def _outside(entries: Iterator[str], proxies: tuple[str, ...]) -> Address | None
     return None
 
 
-def _from_the_right(header: str) -> Iterator[str]:
+def _from_the_right(header: str) -> list[str]:
     entries = header[-MAX_BYTES:].split(",")
     if len(header) > MAX_BYTES:
         entries[0] = ""  # cut in two
-    return iter([entry.strip() for entry in reversed(entries)][:MAX_ENTRIES])
+    return entries[: -MAX_ENTRIES - 1 : -1]
 
 
 @lru_cache(maxsize=64)
