@@ -43,24 +43,23 @@ class Item(msgspec.Struct):
 
 
 class Scanned:
-    """Views of the members a decision needs; an absent one is empty. Of equal keys the last one counts, as in vLLM."""
+    """The members a decision needs, undecoded; an absent one is empty. Of equal keys the last counts, as in vLLM."""
 
-    model: memoryview
-    messages: memoryview
-    prompt: memoryview
-    input: memoryview
-    stream: memoryview
-    max_tokens: memoryview
-    max_completion_tokens: memoryview
-    max_output_tokens: memoryview
-    user: memoryview
-    metadata: memoryview
+    __slots__ = ("_found", "_whole")
 
     def __init__(self, found: _Body, whole: bytes | None) -> None:
-        for name in _Body.__struct_fields__:
-            setattr(self, name, memoryview(getattr(found, name)))
-        self.model_span = None if whole is None or not self.model else _span(self.model, whole)
-        """(start, end) of the model's value in the body; None when it is not there, or not to be found."""
+        """*whole*: the text *found* was read from; None when that was not the client's own."""
+        self._found = found
+        self._whole = whole
+
+    def __getitem__(self, name: str) -> memoryview:
+        """A member that `_Body` names."""
+        return memoryview(getattr(self._found, name))
+
+    def span(self, name: str) -> tuple[int, int] | None:
+        """(start, end) of a member's value in the body; None when it is not there, or not to be found."""
+        view = self[name]
+        return None if self._whole is None or not view else _span(view, self._whole)
 
 
 _body = msgspec.json.Decoder(_Body)

@@ -72,24 +72,24 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
     except Malformed:
         return Parsed(request=request, malformed=True, ignored_hints=ignored)
     said = _said(api, body, window)
-    named = jsonbody.text(body.model, 256)
-    auto = named == auto_model and asked.rewritable and body.model_span is not None
-    user = jsonbody.text(body.user, 512) or jsonbody.text(jsonbody.member(body.metadata, "user_id"), 512)
+    named = jsonbody.text(body["model"], 256)
+    span = body.span("model") if named == auto_model and asked.rewritable else None
+    user = jsonbody.text(body["user"], 512) or jsonbody.text(jsonbody.member(body["metadata"], "user_id"), 512)
     return Parsed(
         request=msgspec.structs.replace(
             request,
             model=named,
-            auto=auto,
-            stream=bytes(body.stream) == b"true",
+            auto=span is not None,
+            stream=body["stream"] == b"true",
             modality=said.modality,
             prompt_tokens=said.tokens,
-            max_tokens=_first_whole(body.max_completion_tokens, body.max_output_tokens, body.max_tokens),
+            max_tokens=_most_tokens(body),
             asked=said.asked,
             follow_up=said.turns > 1,
         ),
         text=said.text,
         user=user,
-        model_span=body.model_span if auto else None,
+        model_span=span,
         cut=said.cut,
         ignored_hints=ignored,
     )
@@ -107,16 +107,16 @@ class _Said(msgspec.Struct):
 def _said(api: str, body: jsonbody.Scanned, window: int) -> _Said:
     match api:
         case "chat" | "messages":
-            raw = body.messages
+            raw = body["messages"]
             turns = _user_turns(raw, window)
         case "responses":
-            raw = body.input
+            raw = body["input"]
             turns = _user_turns(raw, window) if bytes(raw[:1]) == b"[" else _whole_text(raw, window)
         case "embeddings":
-            raw = body.input
+            raw = body["input"]
             turns = _whole_text(raw, window)
         case _:
-            raw = body.prompt
+            raw = body["prompt"]
             turns = _whole_text(raw, window)
     out = _Said(modality=_modality(raw))
     for text, cut in turns:
@@ -224,7 +224,10 @@ def _whole(text: str) -> int | None:
     return int(text) if 0 < len(text) <= 18 and text.isascii() and text.isdigit() else None
 
 
-def _first_whole(*raws: memoryview) -> int | None:
-    return next(
-        (n for n in (_whole(bytes(raw[:20]).decode("ascii", "replace")) for raw in raws) if n is not None), None
-    )
+def _most_tokens(body: jsonbody.Scanned) -> int | None:
+    """The most tokens the answer may have, by whichever name the API gives it."""
+    for name in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
+        raw = body[name]
+        if raw and (found := _whole(bytes(raw[:20]).decode("ascii", "replace"))) is not None:
+            return found
+    return None

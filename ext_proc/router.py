@@ -1,7 +1,6 @@
 """From a question of Envoy's to its answer: parse, gather, decide, and remember."""
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -29,7 +28,6 @@ _STATUS: Mapping[str, int] = {
     "unknown-model": 404,
     "context-conflict": 409,
 }
-_CONTROL = re.compile(r"[^\x20-\x7e]")
 
 
 class Explained(NamedTuple):
@@ -147,7 +145,7 @@ def _answer(decision: Decision, parsed: Parsed, body: bytes | None, session: Ses
         changed = b"".join((body[:start], msgspec.json.encode(decision.model), body[end:]))
     return Route(
         node=decision.node.address,
-        headers={name: _CONTROL.sub("?", value) for name, value in headers.items()},
+        headers=headers,
         # A client's copy of what we did not set must not pass for ours (our Envoy takes them away; others may not).
         remove=tuple(name for name in names.OURS if name not in headers),
         body=changed,

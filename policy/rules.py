@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from policy.types import Name
+
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Strategy = Literal["router_balancing", "least_request", "power_of_two", "round_robin"]
 
@@ -43,8 +45,8 @@ class Rules(Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator decided once, for every request."""
 
     strategy: Strategy = "router_balancing"
-    pools: dict[str, Pool] = field(default_factory=dict)
-    general: str = "general"
+    pools: dict[Name, Pool] = field(default_factory=dict)
+    general: Name = "general"
     """The pool for requests of no clear intent, and the one that helps out when another is full."""
     auto_model: Annotated[str, Meta(min_length=1, max_length=256)] = "auto"
     """The model name by which a client leaves the choice to us."""
@@ -67,3 +69,11 @@ class Rules(Struct, frozen=True, forbid_unknown_fields=True):
                         f"intent {intent!r} is in pool {owner[intent]!r} and in {pool!r}: give it one pool"
                     )
                 owner[intent] = pool
+
+    def pool_of(self, intent: str | None) -> str:
+        """The pool *intent* belongs to; the general one for an intent of none."""
+        if intent is not None:
+            for name, its in self.pools.items():
+                if intent in its.intents:
+                    return name
+        return self.general

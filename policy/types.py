@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,6 +13,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 K = TypeVar("K")
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,128}\Z")]
+"""A name that travels in a header: visible ASCII."""
 
 Modality = Literal["text", "image+text", "audio+text"]
 Tier = Literal["normal", "degraded", "last-resort"]
@@ -107,12 +110,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     address: str
     """`ip:port`, IPv6 in brackets: the very bytes Envoy knows the host by."""
-    pool: str = "general"
+    pool: Name = "general"
     models: tuple[str, ...] = ()
     """Served model names, aliases included; empty: whatever is asked."""
     identity: str = ""
-    region: str | None = None
-    zone: str | None = None
+    region: Name | None = None
+    zone: Name | None = None
     continent: str | None = None
     latitude: float | None = None
     longitude: float | None = None
@@ -150,12 +153,6 @@ class Fleet:
     The columns of place, pool and models are built once per topology and shared by `with_loads`;
     a decision reads them and never writes.
     """
-
-    __slots__ = (
-        "_by_model", "by_address", "context_length", "continents", "draining", "error_rate", "full", "latency_ms",
-        "memory", "model_names", "nodes", "pools", "positions", "qps", "qps_limit", "regions", "running", "shortest_context",
-        "sent", "waiting", "zones",
-    )  # fmt: skip
 
     def __init__(self, nodes: Iterable[Node], loads: Mapping[str, Load] | None = None, *, high: float = 0.92):
         self.nodes = tuple(nodes)

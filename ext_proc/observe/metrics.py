@@ -13,6 +13,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
         self._requests = Counter("isogloss_requests", "Requests read, by API.", ["api"], registry=self.registry)
         self._decisions = Counter(
             "isogloss_decisions", "Decisions taken.", ["pool", "region", "tier"], registry=self.registry
@@ -32,11 +33,18 @@ class Metrics:
 
     def count(self, event: str) -> None:
         """Something that is neither a decision nor a shed. *event* is one of our own words, never a client's."""
-        self._events.labels(event).inc()
+        self._plus(self._events, event)
+
+    def _plus(self, counter: Counter, *labels: str) -> None:
+        """One more. Finding a labelled child costs more than counting: each is found once."""
+        child = self._children.get((counter, labels))
+        if child is None:
+            child = self._children[counter, labels] = counter.labels(*labels)
+        child.inc()
 
     def read(self, parsed: Parsed) -> None:
         """A request was read."""
-        self._requests.labels(parsed.request.api or "other").inc()
+        self._plus(self._requests, parsed.request.api or "other")
         if parsed.malformed:
             self.count("malformed-body")
         if parsed.cut:
@@ -46,17 +54,17 @@ class Metrics:
 
     def decided(self, decision: Decision, features: Features, seconds: float) -> None:
         """A node was chosen after *seconds*."""
-        self._decisions.labels(decision.node.pool, decision.node.region or "", decision.tier).inc()
-        self._intents.labels(decision.intent or "none").inc()
+        self._plus(self._decisions, decision.node.pool, decision.node.region or "", decision.tier)
+        self._plus(self._intents, decision.intent or "none")
         for source in features.missing:
-            self._missing.labels(source).inc()
+            self._plus(self._missing, source)
         if decision.conflict:
             self.count("context-conflict")
         self._seconds.observe(seconds)
 
     def shed(self, reason: str) -> None:
         """We answered the client ourselves."""
-        self._sheds.labels(reason).inc()
+        self._plus(self._sheds, reason)
 
     def page(self) -> bytes:
         """The exposition text."""

@@ -7,5 +7,5 @@ from policy.view import View
 
 def least_request(view: View, nodes: Indices) -> Ranking:
     """Points: minus the requests running, waiting and on their way."""
-    points = -view.load[nodes]
+    points = -view.load()[nodes]
     return Ranking(points, {"requests": points})

@@ -10,7 +10,7 @@ from policy.view import View
 def power_of_two(view: View, nodes: Indices) -> Ranking:
     """The two drawn candidates come before all others, the one with fewer requests first."""
     size = int(nodes.size)
-    load = view.load[nodes]
+    load = view.load()[nodes]
     drawn = np.zeros(size)
     if size > 1:
         one = draws(view.request.turn, size, 1)[0]
