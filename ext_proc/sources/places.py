@@ -39,7 +39,7 @@ class Places:
         if self._settings.locality:
             region, zone = attributes.get(names.LOCALITY_REGION), attributes.get(names.LOCALITY_ZONE)
             if region or zone:
-                return Place(source="locality", region=region, zone=zone)
+                return Place(source="locality", region=region or None, zone=zone or None)
         if address is not None:
             return next((place for network, place in self._table if address in network), None)
         return None
@@ -49,13 +49,12 @@ class Places:
         while True:
             await asyncio.sleep(poll_s)
             for database in self._databases:
-                # In the loop: opening takes a tenth of a second at most, and no look-up may meet a closed reader.
-                if database.reload():
+                if await database.reload():
                     self._known.clear()
 
     def _looked_up(self, address: Address) -> Place | None:
-        if not self._databases or not address.is_global:  # a private address has no place on the map
-            return None
+        if not self._databases or not address.is_global or address.is_multicast:
+            return None  # private, shared (CGNAT), documentation: no place on the map, whatever a database says
         if address in self._known:
             self._known.move_to_end(address)
             return self._known[address]
