@@ -1,15 +1,14 @@
 """The configuration: read once, into types that cannot be wrong."""
 
-import difflib
 import ipaddress
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from ext_proc.errors import ConfigError
+from ext_proc.yamlfile import decode
 from policy.rules import Rules
 from policy.types import Node
 
@@ -205,76 +204,6 @@ def parse(text: bytes, *, base: Path = Path()) -> Config:
         places=msgspec.structs.replace(config.places, databases=tuple(base / path for path in config.places.databases)),
         fleet=msgspec.structs.replace(config.fleet, file=_resolved(base, config.fleet.file)),
     )
-
-
-def decode(text: bytes, kind: Any) -> Any:
-    """YAML bytes into *kind*; ConfigError says where, what and what was probably meant."""
-    try:
-        raw = msgspec.yaml.decode(text) if text.strip() else {}
-        return msgspec.convert(raw, kind, strict=True, str_keys=True)
-    except msgspec.ValidationError as exc:
-        raise ConfigError(_explained(str(exc), raw, kind)) from exc
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as exc:
-        raise ConfigError(f"not valid YAML: {' '.join(str(exc).split())}") from exc
-
-
-def _explained(message: str, raw: Any, kind: Any) -> str:
-    """msgspec's words, with the value that stands there and, for an unknown key, the nearest right one."""
-    path = re.search(r"at `\$\.?(.*?)`", message)
-    where = path.group(1) if path else ""
-    unknown = re.search(r"unknown field `(.*?)`", message)
-    if unknown:
-        key = unknown.group(1)
-        known = _fields_at(kind, where)
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-        return f"{'.'.join(filter(None, (where, key)))}: unknown key; {hint}"
-    value = _value_at(raw, where)
-    shown = "" if value is _NOTHING else f" (found {value!r:.120})"
-    return f"{where or 'configuration'}: {message.split(' - at ', maxsplit=1)[0]}{shown}"
-
-
-_NOTHING = object()
-
-
-def _steps(where: str) -> list[str]:
-    return [step for step in re.split(r"\.|\[|\]", where) if step]
-
-
-def _value_at(raw: Any, where: str) -> Any:
-    for step in _steps(where):
-        if isinstance(raw, dict) and step in raw:
-            raw = raw[step]
-        elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):
-            raw = raw[int(step)]
-        else:
-            return _NOTHING
-    return raw
-
-
-def _fields_at(kind: Any, where: str) -> list[str]:
-    """Field names of the struct that *where* leads to, through containers and optional types."""
-    info = msgspec.inspect.type_info(kind)
-    for step in _steps(where):
-        info = _struct(info)
-        if isinstance(info, msgspec.inspect.StructType):
-            info = next((f.type for f in info.fields if f.encode_name == step), info)
-        elif isinstance(info, msgspec.inspect.DictType):
-            info = info.value_type
-    info = _struct(info)
-    return [f.encode_name for f in info.fields] if isinstance(info, msgspec.inspect.StructType) else []
-
-
-def _struct(info: Any) -> Any:
-    while True:
-        if isinstance(info, msgspec.inspect.UnionType):
-            info = next((t for t in info.types if not isinstance(t, msgspec.inspect.NoneType)), None)
-        elif isinstance(info, msgspec.inspect.Metadata):
-            info = info.type
-        elif isinstance(info, (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)):
-            info = info.item_type
-        else:
-            return info
 
 
 def _resolved(base: Path, path: Path | None) -> Path | None:

@@ -9,10 +9,11 @@ import msgspec
 from envoy_data_plane.envoy.config.bootstrap.v3 import Admin, Bootstrap, BootstrapStaticResources
 from envoy_data_plane.envoy.config.core.v3 import Node as Proxy
 
-from ext_proc.config import Config, decode
+from ext_proc.config import Config
 from ext_proc.envoy import clusters, listener
 from ext_proc.envoy.common import address
 from ext_proc.errors import ConfigError
+from ext_proc.yamlfile import decode
 from policy.types import Node
 
 LOOPBACK = "127.0.0.1"

@@ -1,0 +1,73 @@
+"""A wrong configuration says where, what, and what was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from ext_proc import config
+from ext_proc.errors import ConfigError
+
+
+def test_an_empty_configuration_is_the_defaults():
+    assert config.parse(b"") == config.Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("server: {prot: 3}", "server.prot: unknown key; did you mean 'port'?"),
+        ("severs: {}", "severs: unknown key; did you mean 'server'?"),
+        ("zzz: {}", "zzz: unknown key; known: bundle, encoder, envoy, fleet, places, rules, server, sessions"),
+        ("server: {port: 99999999}", "server.port: Expected `int` <= 65535 (found 99999999)"),
+        ("server: {limits: {body_bytes: 1}}", "server.limits.body_bytes: Expected `int` >= 1024 (found 1)"),
+        ("server: {limits: {body: 1}}", "server.limits.body: unknown key; did you mean 'body_bytes'?"),
+        ("rules: {watermarks: {low: .9, high: .8}}", "watermarks.low (0.9) must be under watermarks.high (0.8)"),
+        ("rules: {pools: {a: {intnts: [x]}}}", "rules.pools.a.intnts: unknown key; did you mean 'intents'?"),
+        ("rules: {pools: {a: {}, b: {intents: x}}}", "rules.pools.b.intents: Expected `array`, got `str` (found 'x')"),
+        ("bundle: 3", "bundle: Expected a path, got 3"),
+        ("rules: {pools: {a: {intents: [x]}, b: {intents: [x]}}}", "intent 'x' is in pool 'a' and in 'b'"),
+        ("fleet: {nodes: [{address: '1.2.3.4:5', modls: [a]}]}", "modls: unknown key; did you mean 'models'?"),
+        ("fleet: {nodes: [{address: '1.2.3.4:5', pool: \"a\\r\\nb\"}]}", "fleet.nodes[0].pool"),
+        ("places: {networks: [{cidr: 10.0.0.1/8}]}", "10.0.0.1/8 has host bits set"),
+        ("places: {trusted_proxies: [x]}", "'x' does not appear to be an IPv4 or IPv6 network"),
+        ("places: {trusted_proxies: [10.0.0.0/8], trusted_hops: 1}", "give trusted_hops or trusted_proxies, not both"),
+        ("sessions: {store: redis}", "sessions.secret"),
+        ("sessions: {store: mongo}", "sessions.store: Invalid enum value 'mongo'"),
+        ("server: {deadline_ms: 300}", "envoy.message_timeout_ms (200) must be above server.deadline_ms (300)"),
+        ("- a", "configuration: Expected `object`, got `array`"),
+        ("a: [", "not valid YAML"),
+        ("\x00", "not valid YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_the_way_out(text, says):
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text.encode())
+    assert says in str(caught.value)
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    path = tmp_path / "isogloss.yaml"
+    path.write_text("bundle: b\nencoder: {path: e}\nplaces: {databases: [g.mmdb, /abs.mmdb]}\nfleet: {file: f.yaml}")
+    read = config.load(path)
+    assert read.bundle == tmp_path / "b"
+    assert read.encoder.path == tmp_path / "e"
+    assert read.places.databases == (tmp_path / "g.mmdb", Path("/abs.mmdb"))
+    assert read.fleet.file == tmp_path / "f.yaml"
+
+
+def test_a_file_that_is_not_there_is_an_error_in_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        config.load(tmp_path / "none.yaml")
+
+
+def test_every_size_follows_from_the_one_limit():
+    limits = config.Limits(body_bytes=4 * config.MIB)
+    assert limits.message_bytes > limits.body_bytes
+
+
+def test_what_is_seldom_meant_is_a_warning():
+    nodes = "[{address: '1.2.3.4:5'}]"
+    text = f"server: {{workers: 2}}\nrules: {{pools: {{code: {{}}}}}}\nfleet: {{nodes: {nodes}}}"
+    found = config.warnings(config.parse(text.encode()))
+    assert [line.split(":")[0].split(" ")[0] for line in found] == ["sessions.store", "rules.pools.code"]
+    assert config.warnings(config.parse(b"")) == ["fleet: no nodes, every request will be answered 503"]
