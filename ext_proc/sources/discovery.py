@@ -3,17 +3,21 @@
 import asyncio
 import ipaddress
 import logging
+import re
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from ext_proc import config
 from ext_proc.errors import ConfigError
+from ext_proc.sources.watched import WatchedFile
+from ext_proc.yamlfile import decode
 from policy.types import Fleet, Node
 
 log = logging.getLogger(__name__)
 
-POLL_S = 1.0
+POLL_S = 0.5
+_PORT = re.compile("[0-9]{1,5}")
 
 
 class Discovery(Protocol):
@@ -42,50 +46,38 @@ class StaticNodes:
 
 
 class FileNodes:
-    """A YAML list of nodes. A new file that is wrong changes nothing: it is logged, and the last good one stands."""
+    """A YAML list of nodes. A new file that is wrong is logged, once, and changes nothing."""
 
     def __init__(self, path: Path, poll_s: float = POLL_S) -> None:
         self._path = path
         self._poll_s = poll_s
-        self._stamp: object = None
+        self._file = WatchedFile(path)
         self.refused = 0
         """New files that were wrong."""
 
     def nodes(self) -> tuple[Node, ...]:
         try:
-            self._stamp = self._now()
             text = self._path.read_bytes()
         except OSError as exc:
             raise ConfigError(f"fleet.file: cannot read {self._path}: {exc.strerror}") from exc
         try:
-            return valid(config.decode(text, tuple[Node, ...]))
+            return valid(decode(text, tuple[Node, ...]))
         except ConfigError as exc:
             raise ConfigError(f"{self._path}: {exc}") from exc
 
     async def watch(self, changed: Callable[[tuple[Node, ...]], object]) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
+            if not self._file.changed():
+                continue
             try:
-                if self._now() == self._stamp:
-                    continue
                 nodes = self.nodes()
-            except (OSError, ConfigError) as exc:
-                self._complain(exc)
+            except ConfigError as exc:
+                self.refused += 1
+                log.warning("fleet: keeping the nodes we have: %s", exc)
                 continue
             log.info("fleet: %d nodes from %s", len(nodes), self._path)
             changed(nodes)
-
-    def _now(self) -> object:
-        stat = self._path.stat()
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-    def _complain(self, exc: Exception) -> None:
-        stamp = ("refused", str(exc))
-        if not isinstance(exc, OSError) or self._stamp != stamp:
-            self.refused += 1
-            log.warning("fleet: keeping the nodes we have: %s", exc)
-        if isinstance(exc, OSError):
-            self._stamp = stamp
 
 
 def valid(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -102,15 +94,21 @@ def valid(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 def _check(address: str) -> None:
     """`ip:port`, IPv6 in brackets and compressed: Envoy finds a host by these very bytes."""
-    host, colon, port = address.rpartition(":")
+    host, _, port = address.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     wanted = "expected ip:port, as in 10.0.0.1:8000 or [fd00::1]:8000"
+    if not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        raise ConfigError(f"fleet: address {address!r} has no port: {wanted}")
     try:
         ip = ipaddress.ip_address(bare)
     except ValueError:
         raise ConfigError(f"fleet: address {address!r}: {wanted}; a host name is not an address") from None
-    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"fleet: address {address!r}: {wanted}")
-    right = f"[{ip}]:{int(port)}" if ip.version == 6 else f"{ip}:{int(port)}"
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.scope_id is not None:
+            raise ConfigError(f"fleet: address {address!r}: a zone means nothing to another machine")
+        # As Envoy does; Python's own spelling of IPv4-mapped addresses differs before 3.13.
+        right = f"[{socket.inet_ntop(socket.AF_INET6, ip.packed)}]:{int(port)}"
+    else:
+        right = f"{ip}:{int(port)}"
     if right != address:
         raise ConfigError(f"fleet: address {address!r} must be spelled {right!r}, as Envoy spells it")
