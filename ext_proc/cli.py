@@ -143,7 +143,7 @@ def _fit(options: argparse.Namespace) -> int:
     from rich.progress import Progress  # noqa: PLC0415 - fitting is an offline job with its own extra
 
     from ext_proc.app import encoder  # noqa: PLC0415
-    from models import fit  # noqa: PLC0415
+    from models import bundle, fit  # noqa: PLC0415
     from models.embedder import open_embedder  # noqa: PLC0415
 
     config = configuration.load(options.config) if options.config.exists() else Config()
@@ -157,12 +157,12 @@ def _fit(options: argparse.Namespace) -> int:
     with Progress(transient=True) as bar:
         task = bar.add_task("embedding", total=None)
         made = fit.fit_bundle(
-            options.seeds or fit.SEEDS,
+            options.seeds or bundle.DEFAULT.parent / "data" / "seeds.jsonl",
             options.traffic,
             options.out,
-            recipe,
             open_embedder(encoder(config.encoder)),
-            lambda done, total: bar.update(task, completed=done, total=total),
+            recipe=recipe,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     print(f"{options.out}: bundle {made.manifest.id}, intents {', '.join(made.names)}")
     for name, value in made.manifest.quality.items():

@@ -114,9 +114,10 @@ def _outcome(told: Explained, out: Console) -> None:
     out.print(
         f"[bold]→ {node.address}[/bold] (pool {node.pool}, region {node.region or '–'}), "
         f"tier {outcome.tier}, confidence {outcome.confidence:.2f}"
-        + (f", model {outcome.model}" if outcome.model else "")
+        + (f", model {outcome.model}" if outcome.model else ""),
+        soft_wrap=True,
     )
     for reason in outcome.because:
-        out.print(f"  because {reason}")
+        out.print(f"  because {reason}", soft_wrap=True)
     if outcome.fallbacks:
         out.print(f"  then {', '.join(fallback.address for fallback in outcome.fallbacks)}")

@@ -80,7 +80,7 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
             request,
             model=named,
             auto=span is not None,
-            stream=body["stream"] == b"true",
+            stream=bytes(body["stream"]) == b"true",
             modality=said.modality,
             prompt_tokens=said.tokens,
             max_tokens=_most_tokens(body),
