@@ -22,7 +22,8 @@ class NewWorld(Protocol):
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One world a mode for all tests that leave it as it was."""
     folder = tmp_path_factory.mktemp(request.param)
-    with worlds.world(folder, request.param) as made:
+    settings = {"sessions": {"cookie": worlds.COOKIE}}
+    with worlds.world(folder, request.param, settings=settings, bend=worlds.by_pool) as made:
         yield made
 
 

@@ -135,9 +135,9 @@ def test_trailers_behind_a_chunked_body_arrive(new_world, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["buffered", "duplex"])
-@pytest.mark.parametrize(("size", "status"), [(LIMIT - 1, 404), (LIMIT, 404), (LIMIT + 1, 413)])
-def test_a_configured_limit_holds_to_the_byte(new_world, marker: str, mode: str, size: int, status: int) -> None:
+def test_a_configured_limit_holds_to_the_byte(new_world, marker: str, mode: str) -> None:
     world: World = new_world(mode, settings={"server": {"limits": {"body_bytes": LIMIT}}})
-    response = post(world, body_of(size), marker)
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/json"
+    for size, status in ((LIMIT - 1, 404), (LIMIT, 404), (LIMIT + 1, 413)):
+        response = post(world, body_of(size), marker)
+        assert response.status_code == status
+        assert response.headers["content-type"] == "application/json"

@@ -1,5 +1,6 @@
 """A whole installation on free ports: pods, Isogloss, Envoy, and questions one can ask of them."""
 
+import copy
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,7 @@ Bend = Callable[[Json], None]
 
 MODES = ("headers", "buffered", "duplex")
 BODY_LIMIT = 16 * 1024 * 1024
+COOKIE = "isogloss"
 NEVER_WRONG = ("spurious_msgs_received", "rejected_header_mutations")
 
 
@@ -52,7 +54,9 @@ class Envoy:
 
     def ext_proc(self, name: str) -> int:
         """One of the ext_proc filter's counters."""
-        return sum(value for key, value in self.stats("ext_proc").items() if key.endswith(f".{name}"))
+        counted = [value for key, value in self.stats("ext_proc").items() if key.endswith(f".{name}")]
+        assert counted, f"this Envoy has no counter {name}"
+        return sum(counted)
 
     def healthy_workers(self) -> int:
         """Workers Envoy would ask."""
@@ -161,6 +165,17 @@ def start_envoy(config: configuration.Config, folder: Path, bend: Bend | None = 
     return Envoy(text, folder, config.envoy.port, config.envoy.admin_port)
 
 
+def by_pool(tree: Json) -> None:
+    """Before each of our routes, the same one only for requests of the pool `general`."""
+    manager = tree["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    host = manager["route_config"]["virtual_hosts"][0]
+    first = copy.deepcopy(host["routes"])
+    for route in first:
+        route["match"].setdefault("headers", []).append({"name": names.POOL, "string_match": {"exact": "general"}})
+        route.setdefault("response_headers_to_add", []).append({"header": {"key": "x-route", "value": "by-pool"}})
+    host["routes"] = first + host["routes"]
+
+
 def until(true: Callable[[], bool], what: str, seconds: float = 10) -> float:
     """Wait for *true*; gives the seconds it took."""
     began = time.monotonic()
@@ -196,7 +211,7 @@ def _settings(mode: str, workers: int, nodes: list[Json], more: Mapping[str, Any
             "host": "127.0.0.1", "port": port, "admin_port": admin, "mode": mode, "message_timeout_ms": 3000,
         },
         "fleet": {"nodes": nodes},
-        "rules": {"strategy": "round_robin"},
+        "rules": {"strategy": "round_robin", "pools": {"general": {"model": "standin"}}},
     }  # fmt: skip
     for section, values in more.items():
         base[section] = {**base.get(section, {}), **values} if isinstance(values, dict) else values
