@@ -41,6 +41,6 @@ def validate(text: str) -> None:
 
 
 def _said(log: str) -> str:
-    """Envoy's complaint without its time stamps and sources."""
-    lines = [_PREFIX.sub("", line).strip() for line in log.splitlines()]
-    return " ".join(line for line in lines if line) or "it gave no reason"
+    """Envoy's complaint without time stamps, sources and the spaces protobuf strews in at random."""
+    words = " ".join(_PREFIX.sub("", line) for line in log.splitlines()).split()
+    return " ".join(words) or "it gave no reason"
