@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import Callable
 
@@ -18,18 +19,21 @@ from policy.types import Load
 log = logging.getLogger(__name__)
 
 PAGE_BYTES = 5 * 1024 * 1024
-AT_ONCE = 64
-_NAMES = {
+"""A longer page is not read to its end."""
+AT_ONCE = 256
+"""Pages under way: far more than a healthy fleet needs, so that those who hang leave room for the others."""
+TICK_S = 1.0
+_FIGURES = {
     "vllm:num_requests_running": "running",
     "vllm:num_requests_waiting": "waiting",
     "vllm:kv_cache_usage_perc": "memory",
     "vllm:gpu_cache_usage_perc": "memory",  # vLLM before 0.9
 }
-_WANTED = tuple(f"{name}{after}" for name in _NAMES for after in (" ", "{"))
+_WANTED = re.compile(r"\nvllm:(?:num_requests_(?:running|waiting)|(?:kv|gpu)_cache_usage_perc)[ \t{][^\n]*")
 
 
 class Scraper:
-    """All pods at once, each with its own time-out: one that hangs delays nobody."""
+    """Every pod has its own rhythm and its own time-out: one that hangs delays nobody."""
 
     def __init__(self, settings: FleetConfig, fleet: LiveFleet, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -38,40 +42,56 @@ class Scraper:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self.failed = 0
         """Pages that could not be read so far."""
+        self.silent = 0
+        """Pages that were read and lacked a figure."""
 
     async def run(self) -> None:
-        """Read everybody every `scrape_s` seconds, for ever."""
-        async with self._session() as session:
+        """Read every pod about every `scrape_s` seconds, for ever; who comes and goes is noticed within a second."""
+        following: dict[str, asyncio.Task[None]] = {}
+        async with self._session() as session, asyncio.TaskGroup() as group:
             while True:
-                began = self._clock()
-                await self._round(session)
+                here = self._fleet.fleet.by_address
+                for address in [address for address in following if address not in here]:
+                    following.pop(address).cancel()
+                for address in here:
+                    if address not in following:
+                        following[address] = group.create_task(self._follow(session, address))
                 self._fleet.tick(self._clock())
-                pause = self._settings.scrape_s * random.uniform(0.9, 1.1)  # noqa: S311 - replicas must not march in step
-                await asyncio.sleep(max(0.0, pause - (self._clock() - began)))
+                await asyncio.sleep(TICK_S)
 
     async def once(self) -> None:
         """Read everybody once."""
         async with self._session() as session:
-            await self._round(session)
+            await asyncio.gather(*(self._read(session, node.address) for node in self._fleet.fleet.nodes))
 
-    async def _round(self, session: aiohttp.ClientSession) -> None:
-        nodes = self._fleet.fleet.nodes
-        await asyncio.gather(*(self._read(session, node.address) for node in nodes))
+    async def _follow(self, session: aiohttp.ClientSession, address: str) -> None:
+        while True:
+            await self._read(session, address)
+            # Neither replicas nor pods march in step.
+            await asyncio.sleep(self._settings.scrape_s * random.uniform(0.9, 1.1))  # noqa: S311 - not a secret
 
     async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
         try:
             async with self._gate:
+                unread = self._fleet.unread(address)
                 load = loads(await _page(session, f"http://{address}/metrics"))
         except SourceDown as exc:
             self.failed += 1
             log.debug("loads: %s", exc)
             self._fleet.unseen(address, self._clock())
-        else:
-            self._fleet.observed(address, load, self._clock())
+            return
+        self.silent += None in (load.running, load.waiting, load.memory)
+        self._fleet.observed(address, load, self._clock(), counted=unread)
 
     def _session(self) -> aiohttp.ClientSession:
-        timeout = aiohttp.ClientTimeout(total=self._settings.scrape_timeout_s)
-        return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0), trust_env=False)
+        return aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=self._settings.scrape_timeout_s),
+            connector=aiohttp.TCPConnector(limit=0),
+            # Nothing is unpacked: a few kilobytes can become gigabytes.
+            headers={"accept-encoding": "identity"},
+            auto_decompress=False,
+            trust_env=False,
+        )
 
 
 def loads(page: str) -> Load:
@@ -79,16 +99,16 @@ def loads(page: str) -> Load:
 
     Raises SourceDown when the page is not Prometheus text. A figure that is missing or NaN is not known.
     """
-    # Only the few lines we want reach the parser: pages run to megabytes.
-    wanted = "\n".join(line for line in page.splitlines() if line.startswith(_WANTED))
+    # Only the few lines we want reach the parser: it takes 20 ms for a whole page of vLLM's, and 0.1 ms for these.
+    wanted = "".join(_WANTED.findall("\n" + page))
     found: dict[str, list[float]] = {}
     try:
         for family in text_string_to_metric_families(wanted + "\n"):
             for sample in family.samples:
-                found.setdefault(_NAMES[sample.name], []).append(sample.value)
-    except (ValueError, KeyError) as exc:
-        raise SourceDown(f"metrics page: {exc}") from exc
-    running, waiting, memory = (_finite(found.get(name)) for name in ("running", "waiting", "memory"))
+                found.setdefault(_FIGURES[sample.name], []).append(sample.value)
+    except (ValueError, LookupError) as exc:
+        raise SourceDown(f"metrics page: {type(exc).__name__}") from exc
+    running, waiting, memory = (_known(found.get(name)) for name in ("running", "waiting", "memory"))
     return Load(
         running=None if running is None else sum(running),
         waiting=None if waiting is None else sum(waiting),
@@ -96,22 +116,23 @@ def loads(page: str) -> Load:
     )
 
 
-def _finite(values: list[float] | None) -> list[float] | None:
-    if not values or any(math.isnan(value) or value < 0 for value in values):
+def _known(values: list[float] | None) -> list[float] | None:
+    """One engine that does not know its figure: nobody knows the sum."""
+    if not values or not all(math.isfinite(value) and value >= 0 for value in values):
         return None
     return values
 
 
 async def _page(session: aiohttp.ClientSession, url: str) -> str:
+    raw = bytearray()
     try:
         async with session.get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise SourceDown(f"{url} answered {response.status}")
-            raw = await response.content.read(PAGE_BYTES + 1)
-            while not response.content.at_eof() and len(raw) <= PAGE_BYTES:
-                raw += await response.content.read(PAGE_BYTES + 1 - len(raw))
+            async for chunk in response.content.iter_any():
+                raw += chunk
+                if len(raw) > PAGE_BYTES:
+                    raise SourceDown(f"{url}: more than {PAGE_BYTES} bytes")
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
         raise SourceDown(f"{url}: {type(exc).__name__}") from exc
-    if len(raw) > PAGE_BYTES:
-        raise SourceDown(f"{url}: more than {PAGE_BYTES} bytes")
     return raw.decode("utf-8", "replace")
