@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from policy import filters
 from policy.types import Bools
 from policy.view import View
@@ -33,7 +35,7 @@ def pinned(view: View, group: Bools, left: Bools) -> Stay:
     if not view.retry:
         for hint in view.request.hints:
             wished = filters.hinted(view, hint)
-            if not wished[where] and (group & wished).any():
+            if not wished[where] and np.count_nonzero(group & wished):
                 return Stay(released=f"hint {hint.key}={hint.value}")
         if view.intent is not None and view.fleet.nodes[where].pool != view.pool and view.pool in view.fleet.pools:
             return Stay(released=f"the conversation turned to {view.intent}")

@@ -1,5 +1,6 @@
 """The decision in words, one fact each."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from policy.affinity import Stay
@@ -22,8 +23,8 @@ def place(view: View, best: int) -> Iterator[str]:
     known = view.features.place
     if known is None:
         return
-    node = view.fleet.nodes[best]
-    far = "" if view.km is None else f": {view.km[best]:.0f} km to {node.region or node.address}"
+    node, km = view.fleet.nodes[best], view.km(best)
+    far = "" if math.isnan(km) else f": {km:.0f} km to {node.region or node.address}"
     yield f"place by {known.source}{far}"
 
 

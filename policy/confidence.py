@@ -17,7 +17,7 @@ def confidence(view: View, node: int, tier: Tier) -> float:
     fleet = view.fleet
     latency = float(fleet.latency_ms[node])
     if math.isnan(latency):
-        km = math.nan if view.km is None else float(view.km[node])
+        km = view.km(node)
         latency = 0.0 if math.isnan(km) else km * RTT_MS_PER_KM
     errors = float(fleet.error_rate[node])
     base = 1.0 - latency / 2000.0 - 2.0 * (0.0 if math.isnan(errors) else errors)

@@ -66,7 +66,7 @@ def _weigh(view: View) -> _Weighed:
         detail = "The context version is older than this session has seen."
         return _Weighed(Shed(reason="context-conflict", detail=detail))
     left, dropped = filters.keep(view)
-    if not left.any():
+    if not np.count_nonzero(left):
         return _Weighed(filters.shed(view, dropped), dropped)
 
     group, room = filters.first(view, left)
@@ -105,13 +105,15 @@ def _top(ranking: Ranking, turn: int) -> int:
 
 def _next(best: int, nodes: Indices, ranking: Ranking, count: int) -> list[int]:
     """The *count* candidates with most points besides *best*."""
-    least = -ranking.points
-    if count + 1 < nodes.size:
-        some = least.argpartition(count)[: count + 1]
-        some = some[least[some].argsort()]
-    else:
-        some = least.argsort()
-    return [i for i in nodes[some].tolist() if i != best][:count]
+    points = ranking.points.copy()
+    points[nodes == best] = -np.inf
+    out = []
+    for _ in range(min(count, nodes.size)):
+        at = int(points.argmax())
+        if int(nodes[at]) != best and points[at] > -np.inf:
+            out.append(int(nodes[at]))
+        points[at] = -np.inf
+    return out
 
 
 def _model(view: View, node: Node) -> str | None:

@@ -24,7 +24,7 @@ def subset(view: View) -> Bools | None:
 
 def draining(view: View) -> Bools | None:
     """Nodes on their way out take no new work."""
-    return ~view.fleet.draining if view.fleet.draining.any() else None
+    return ~view.fleet.draining if np.count_nonzero(view.fleet.draining) else None
 
 
 def model(view: View) -> Bools | None:
@@ -57,7 +57,7 @@ def context(view: View) -> Bools | None:
 
 def watermark(view: View) -> Bools | None:
     """Nodes over their memory watermark."""
-    return ~view.fleet.full
+    return ~view.fleet.full if np.count_nonzero(view.fleet.full) else None
 
 
 def required(view: View) -> Bools | None:
@@ -80,14 +80,13 @@ def keep(view: View) -> tuple[Bools, dict[str, Bools]]:
     dropped: dict[str, Bools] = {}
     for name, rule in (*HARD.items(), *SOFT.items()):
         mask = rule(view)
-        if mask is None or mask.all():
+        if mask is None:
             continue
-        stays = left & mask
-        if name in SOFT and not stays.any():
+        gone = left & ~mask
+        if not (count := np.count_nonzero(gone)) or (name in SOFT and count == np.count_nonzero(left)):
             continue
-        if (gone := left & ~mask).any():
-            dropped[name] = gone
-        left = stays
+        dropped[name] = gone
+        left = left & mask
     return left, dropped
 
 
@@ -115,16 +114,17 @@ def first(view: View, nodes: Bools) -> tuple[Bools, bool]:
     fleet = view.fleet
     for hint in view.request.hints:
         wished = nodes & hinted(view, hint)
-        if (wished & view.room).any():
+        if np.count_nonzero(wished & view.room):
             nodes = wished
     pools = [fleet.pools[name] for name in (view.pool, view.rules.general) if name in fleet.pools]
-    for group in (*(nodes & view.room & pool for pool in pools), nodes & view.room):
-        if group.any():
-            return group, True
-    for group in (nodes & pool for pool in pools):
-        if group.any():
-            return group, False
-    return nodes, False
+    for open_, room in ((nodes & view.room, True), (nodes, False)):
+        for pool in pools:
+            group = open_ & pool
+            if np.count_nonzero(group):
+                return group, room
+        if np.count_nonzero(open_):
+            return open_, room
+    raise ValueError("there is no node to choose from")
 
 
 def hinted(view: View, hint: Hint) -> Bools:

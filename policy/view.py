@@ -12,7 +12,7 @@ from policy.types import Bools, Features, Fleet, Floats, Request
 class View:
     """The arguments of a decision and what follows from them. Reads, never writes."""
 
-    __slots__ = ("features", "fleet", "intent", "km", "pool", "request", "room", "rules")
+    __slots__ = ("features", "fleet", "intent", "origin", "pool", "request", "room", "rules")
 
     def __init__(self, request: Request, features: Features, fleet: Fleet, rules: Rules) -> None:
         self.request = request
@@ -23,8 +23,8 @@ class View:
         """What the request is about; None: not known, or the clusters are unsure."""
         self.pool = rules.pool_of(self.intent)
         """The pool the intent belongs to; without a clear intent the general one."""
-        self.km: Floats | None = geo.distances_km(features.place, fleet)
-        """Distance of every node, [n] km."""
+        self.origin: Floats | None = geo.origin(features.place, fleet)
+        """Where the client is, as a unit vector [3]."""
         self.room: Bools = ~(fleet.full | (fleet.qps >= fleet.qps_limit))
         """Nodes with headroom, [n]: not over the watermark, under their own request rate. Unknown is room."""
 
@@ -41,6 +41,10 @@ class View:
         if unknown.any():
             scraped[unknown] = scraped[~unknown].mean()
         return scraped + fleet.sent
+
+    def km(self, node: int) -> float:
+        """How far one node is; NaN: not known."""
+        return math.nan if self.origin is None else geo.distance_km(self.origin, self.fleet.positions[node])
 
     @property
     def retry(self) -> bool:

@@ -28,13 +28,14 @@ def router_balancing(view: View, nodes: Indices) -> Ranking:
     free = by_memory * _known(1.0 - memory)
     criteria: dict[str, Floats] = {"request rate": rate, "free memory": free}
     points = rate + free
-    if (km := view.km) is not None:
-        criteria["distance"] = -geo.rings(km[nodes], view.rules.near_km)
-        points = points + criteria["distance"]
+    if view.origin is not None:
+        km = geo.distances_km(view.origin, fleet.positions[nodes])
+        criteria["distance"] = -geo.rings(km, view.rules.near_km)
+        points += criteria["distance"]
     home = geo.same_continent(view.features.place, fleet)
     if home is not None:
         criteria["continent"] = np.where(home[nodes], 0.0, -ABROAD)
-        points = points + criteria["continent"]
+        points += criteria["continent"]
     return Ranking(points, criteria)
 
 
@@ -43,7 +44,7 @@ def pressed(memory: Floats, above: float) -> bool:
 
     The tolerance is for what binary fractions add to such an average.
     """
-    mean = float(memory.sum()) / max(1, memory.size)
+    mean = float(np.add.reduce(memory)) / max(1, memory.size)
     if math.isnan(mean):
         known = memory[~np.isnan(memory)]
         mean = float(known.mean()) if known.size else 0.0
@@ -51,7 +52,6 @@ def pressed(memory: Floats, above: float) -> bool:
 
 
 def _known(share: Floats) -> Floats:
-    unknown = np.isnan(share)
-    if unknown.any():
-        share[unknown] = UNKNOWN
+    if math.isnan(np.add.reduce(share)):
+        share[np.isnan(share)] = UNKNOWN
     return share
