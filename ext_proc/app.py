@@ -1,6 +1,7 @@
 """The composition root: the one place that builds the parts and joins them."""
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -91,6 +92,9 @@ async def serve(config: Config, worker: int = 0) -> None:
             loop.create_task(job)
             for job in (parts.scraper.run(), parts.places.watch(), parts.discovery.watch(parts.fleet.replace))
         ]
+        # What is loaded now stays: the collector need not look through it again at every full collection.
+        gc.collect()
+        gc.freeze()
         log.info("serving on %s:%d, %d nodes", config.server.host, port, len(parts.fleet.fleet))
         watch = loop.create_task(stopping.wait())
         await asyncio.wait([watch, *tasks], return_when=asyncio.FIRST_COMPLETED)

@@ -45,8 +45,12 @@ class Gather:
         place = self._places.place(headers, attributes)
         binding: Binding | None = None
         if session.found_by != "made":
-            soon = min(until, asyncio.get_running_loop().time() + self._session_s)
-            binding = await _known("sessions", self._sessions.binding(session.key), soon, missing)
+            answer = self._sessions.binding(session.key)
+            if self._sessions.remote:
+                soon = min(until, asyncio.get_running_loop().time() + self._session_s)
+                binding = await _known("sessions", answer, soon, missing)
+            else:
+                binding = await answer
         if encoding is not None:
             intent = await _known("intents", asyncio.shield(encoding), until, missing)
         return Features(intent=intent, place=place, binding=binding, missing=tuple(missing))

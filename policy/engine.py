@@ -70,7 +70,7 @@ def _weigh(view: View) -> _Weighed:
         return _Weighed(filters.shed(view, dropped), dropped)
 
     group, room = filters.first(view, left)
-    nodes = np.flatnonzero(group)
+    nodes = group.nonzero()[0]
     ranking = STRATEGIES[view.rules.strategy](view, nodes)
     stay = affinity.pinned(view, group, left)
     best = stay.node if stay.node is not None else int(nodes[_top(ranking, view.request.turn)])
@@ -99,8 +99,9 @@ def _weigh(view: View) -> _Weighed:
 
 def _top(ranking: Ranking, turn: int) -> int:
     """The candidate with most points; ties are broken by turn, so that equals share the work."""
-    ties = np.flatnonzero(ranking.points >= ranking.points.max() - 1e-9)
-    return int(ties[draws(turn, ties.size, 1)[0]])
+    best = int(ranking.points.argmax())
+    ties = (ranking.points >= ranking.points[best] - 1e-9).nonzero()[0]
+    return best if ties.size == 1 else int(ties[draws(turn, ties.size, 1)[0]])
 
 
 def _next(best: int, nodes: Indices, ranking: Ranking, count: int) -> list[int]:

@@ -76,7 +76,7 @@ SOFT: Mapping[str, Filter] = {f.__name__: f for f in (modality, context, waterma
 
 def keep(view: View) -> tuple[Bools, dict[str, Bools]]:
     """The nodes that stay, [n], and for each filter that took some away, which."""
-    left = np.ones(len(view.fleet), dtype=np.bool_)
+    left = view.fleet.every
     dropped: dict[str, Bools] = {}
     for name, rule in (*HARD.items(), *SOFT.items()):
         mask = rule(view)

@@ -162,6 +162,7 @@ class Fleet:
             raise ValueError(f"node {twice} is listed twice: every address once")
         self.model_names = tuple(sorted({name for node in self.nodes for name in node.models}))
         self._by_model: dict[str, Bools] = {}
+        self.every: Bools = np.ones(len(self.nodes), dtype=np.bool_)
         self.pools = _groups(node.pool for node in self.nodes)
         self.regions = _groups(node.region for node in self.nodes)
         self.zones = _groups(node.zone for node in self.nodes)

@@ -47,6 +47,7 @@ def client_address(headers: Mapping[str, str], attributes: Mapping[str, str], se
     return parse(entries[settings.trusted_hops] if settings.trusted_hops < len(entries) else entries[0])
 
 
+@lru_cache(maxsize=65_536)
 def parse(text: str) -> Address | None:
     """One address, with or without port, brackets or zone; IPv4-mapped IPv6 unwrapped; None for anything else."""
     text = text.strip().strip('"')

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from ext_proc import config
-from ext_proc.errors import SourceDown
+from ext_proc.errors import ConfigError, SourceDown
 from policy.types import Binding
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ CONNECTIONS = 16
 WRITES = 1000
 """Bindings waiting to be written; under a flood the newest are dropped and counted, no request waits."""
 WRITERS = 4
+PATIENCE = 0.9
+"""Share of the budget after which Redis counts as slow."""
 FAILURES = 5
 """So many in a row open the breaker."""
 AGAIN_S = 1.0
@@ -39,19 +41,34 @@ class _Value(Struct, frozen=True, array_like=True):
 
 
 class RedisSessions:
-    """Every error, time-out and full pool is SourceDown("sessions"); a run of them is not even tried for a second."""
+    """Every error, time-out and full pool is SourceDown; after a run of failures Redis is not even asked for a second.
+
+    One server by its URL; a cluster or sentinels would be another client behind the same `_ask`.
+    """
+
+    remote = True
 
     def __init__(self, settings: config.Sessions, clock: Callable[[], float] = time.monotonic) -> None:
-        seconds = settings.budget_ms / 1000.0
-        self._pool = BlockingConnectionPool.from_url(
-            settings.url,
-            max_connections=CONNECTIONS,
-            timeout=seconds,
-            socket_timeout=seconds,
-            socket_connect_timeout=seconds,
-            retry=Retry(NoBackoff(), 0),  # a second try would not fit into the budget
-        )
+        """Raises ConfigError when the URL is none of Redis's. Connects when first asked."""
+        # Less than a request's own patience, so that it is we who give up and learn that Redis is slow.
+        seconds = settings.budget_ms / 1000.0 * PATIENCE
+        try:
+            self._pool = ConnectionPool.from_url(
+                settings.url,
+                max_connections=CONNECTIONS,
+                socket_timeout=seconds,
+                socket_connect_timeout=seconds,
+                retry=Retry(NoBackoff(), 0),  # a second try would not fit into the budget
+                # In RESP3 redis-py 8 listens for maintenance notices and so takes a connection with an unread answer for
+                # a good one; and it greets a server in more round trips than the budget has room for.
+                protocol=2,
+                driver_info=None,
+            )
+        except ValueError as exc:
+            raise ConfigError(f"sessions.url: {exc}") from exc
         self._redis = Redis(connection_pool=self._pool)
+        # Waiting here and not in the pool: a crowd of ours is no failure of Redis.
+        self._gate = asyncio.Semaphore(CONNECTIONS)
         self._ttl_ms = int(settings.ttl_s * 1000)
         self._seconds = seconds
         self._clock = clock
@@ -75,6 +92,7 @@ class RedisSessions:
             return None  # another version's; the next bind overwrites it
         if value.key != key:
             self.foreign += 1
+            await self._pool.disconnect()  # answers may be out of step with questions: begin anew
             raise SourceDown("sessions: an answer was for another key")
         return value.binding
 
@@ -96,9 +114,11 @@ class RedisSessions:
                 self.dropped += self._writes.qsize()
             for task in self._writers:
                 task.cancel()
-            await asyncio.gather(*self._writers, return_exceptions=True)
-        await self._redis.aclose()
+        ended = await asyncio.gather(*self._writers, return_exceptions=True)
         await self._pool.disconnect()
+        for result in ended:
+            if isinstance(result, Exception):
+                raise result
 
     async def _write(self) -> None:
         while True:
@@ -112,22 +132,31 @@ class RedisSessions:
                 self._writes.task_done()
 
     async def _ask(self, command: Callable[[], Awaitable[Any]]) -> Any:
-        """One command within the budget, if the breaker lets it."""
+        """One command within the budget, if the breaker lets it.
+
+        Cancelled on the way, the connection is closed by redis-py and not given to the next one with the answer unread.
+        """
         now = self._clock()
         if self._failures >= FAILURES:
             if now < self._closed_until:
                 raise SourceDown("sessions: Redis failed repeatedly and is given a rest")
             self._closed_until = now + AGAIN_S  # this one may try; the others wait for how it ends
+        asked = False
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), self._gate:
+                asked = True
                 answer = await command()
         except (RedisError, OSError, TimeoutError) as exc:
-            self._failures += 1
-            if self._failures == FAILURES:
-                self._closed_until = self._clock() + AGAIN_S
-                log.warning("sessions: Redis is not answering (%s); going on without", type(exc).__name__)
+            if asked:
+                self._failed(exc)
             raise SourceDown("sessions") from exc
         if self._failures >= FAILURES:
             log.info("sessions: Redis answers again")
         self._failures = 0
         return answer
+
+    def _failed(self, exc: Exception) -> None:
+        self._failures += 1
+        if self._failures == FAILURES:
+            self._closed_until = self._clock() + AGAIN_S
+            log.warning("sessions: Redis is not answering (%s); going on without", type(exc).__name__)

@@ -1,7 +1,6 @@
 """Who is asking again, and what their session remembers."""
 
 import hashlib
-import hmac
 import re
 import secrets
 import time
@@ -30,6 +29,9 @@ class Session(Struct, frozen=True):
 class Sessions(Protocol):
     """What sessions remember. Both stores pass the same tests."""
 
+    remote: bool
+    """An answer takes time, so the caller's budget applies."""
+
     async def binding(self, key: str) -> Binding | None:
         """What this session remembers; reading is using, so it renews its life. Raises SourceDown."""
         ...
@@ -49,7 +51,7 @@ def identify(
     """The session of a request: by header, cookie, `user` field, then (when allowed) client address; else a new one.
 
     An id that does not look like one is treated as absent. A user or an address is only ever sent on as a keyed
-    hash. The key is HMAC-SHA256 over length-framed tenant, kind and id, so no two tenants and no two spellings meet.
+    hash. The key is keyed BLAKE2b (RFC 7693) over length-framed tenant, kind and id, so no two tenants and no two spellings meet.
     """
     tenant = headers.get(settings.tenant_header, "")
     header = headers.get(names.SESSION, "")
@@ -74,7 +76,7 @@ def _derived(secret: bytes, tenant: str, kind: Literal["user", "address"], value
 
 def _keyed(secret: bytes, *parts: str) -> str:
     framed = b"".join(len(raw).to_bytes(4, "big") + raw for raw in (part.encode("utf-8", "replace") for part in parts))
-    return hmac.digest(secret, framed, hashlib.sha256).hex()
+    return hashlib.blake2b(framed, key=secret[:64], digest_size=32).hexdigest()
 
 
 def _cookie(header: str, name: str | None) -> str | None:
@@ -89,6 +91,8 @@ def _cookie(header: str, name: str | None) -> str | None:
 
 class MemorySessions:
     """On one machine: the least recently used go first, unused ones after *ttl_s*."""
+
+    remote = False
 
     def __init__(self, settings: config.Sessions, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl_s = settings.ttl_s

@@ -30,7 +30,7 @@ def router_balancing(view: View, nodes: Indices) -> Ranking:
     points = rate + free
     if view.origin is not None:
         km = geo.distances_km(view.origin, fleet.positions[nodes])
-        criteria["distance"] = -geo.rings(km, view.rules.near_km)
+        criteria["distance"] = 0.0 - geo.rings(km, view.rules.near_km)  # not -0.0
         points += criteria["distance"]
     home = geo.same_continent(view.features.place, fleet)
     if home is not None:

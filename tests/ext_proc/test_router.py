@@ -55,6 +55,7 @@ class Nowhere:
 class Slow(MemorySessions):
     """Sessions that take their time, or are not there."""
 
+    remote = True
     seconds = 0.0
     down = False
 
