@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
     options = parser.parse_args()
+    # A plain SIGTERM would leave service and Envoy behind: end as on Ctrl-C, with everything put away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="isogloss-demo-") as folder:

@@ -133,7 +133,7 @@ def _where(seen: Seen) -> Table:
         table.add_column(name)
     cells: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for answer in seen.routed:
-        where = " ".join(seen.setting.nodes[answer.node])
+        where = "/".join(seen.setting.nodes[answer.node])
         cells[answer.conversation.intent, answer.conversation.client.continent][where] += 1
     for intent in sorted({intent for intent, _ in cells}):
         row = []
