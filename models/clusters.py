@@ -71,8 +71,8 @@ class Clusters:
         shares /= shares.sum()
         confidence, nearest = float(shares[best]), self.names[best]
         sure = confidence >= limits.min_confidence and similarity >= limits.min_similarity
-        ranking = sorted(zip(self.names, shares.tolist(), strict=True), key=lambda pair: -pair[1])
-        return Assignment(nearest if sure else None, confidence, similarity, nearest, tuple(ranking))
+        ranking = tuple((self.names[i], float(shares[i])) for i in np.argsort(-cosines, kind="stable").tolist())
+        return Assignment(nearest if sure else None, confidence, similarity, nearest, ranking)
 
     def of(self, embedding: Embedding) -> Assignment | None:
         """The intent of an embedded text; None when there was nothing to read in it."""

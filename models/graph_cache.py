@@ -116,7 +116,7 @@ def _alone(lock: Path) -> Iterator[None]:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as exc:
         raise GraphRefused(
-            f"{lock.parent}: {exc.strerror}. Set encoder.cache to a directory that can be written,"
+            f"{lock.parent}: {exc.strerror}. Set encoder.cache_dir to a directory that can be written,"
             " or fill it beforehand by starting once where it can"
         ) from exc
     try:

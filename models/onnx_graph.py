@@ -37,7 +37,7 @@ class Graph:
 
     def constant(self, name: str, value: Any, dtype: type = np.float32) -> str:
         if name not in self.constants:
-            array: NDArray[Any] = np.ascontiguousarray(np.asarray(value, dtype=dtype))
+            array: NDArray[Any] = np.asarray(value, dtype=dtype, order="C")
             self.constants[name] = numpy_helper.from_array(array, name)
         return name
 

@@ -69,7 +69,7 @@ def locate(directory: str | Path | None = None) -> Path:
     if directory is not None:
         path = Path(directory).expanduser()
         if not path.is_dir():
-            raise WeightsMissing(f"{path}: no such directory. Point encoder.model at a model directory")
+            raise WeightsMissing(f"{path}: no such directory. Point encoder.path at a model directory")
         return path
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
