@@ -35,7 +35,7 @@ def openai_errors(body_bytes: int) -> LocalReplyConfig:
     """First match wins; an upstream's answer is never a local reply."""
     equal, from_ = ComparisonFilterOp.EQ, ComparisonFilterOp.GE
     table = (
-        _Error(equal, 413, "RequestEntityTooLargeError", f"The request body is larger than {body_bytes} bytes."),
+        _Error(equal, 413, "PayloadTooLargeError", f"The request body is over the limit of {body_bytes} bytes."),
         _Error(equal, 408, "RequestTimeoutError", "The request did not arrive in time."),
         _Error(equal, 503, "ServiceUnavailableError", "No pod could be reached. %LOCAL_REPLY_BODY%"),
         _Error(equal, 504, "GatewayTimeoutError", "The pod did not answer in time."),
