@@ -48,6 +48,21 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = field(default_factory=Limits)
     reject_malformed: bool = False
     """Answer 400 to a body that is not JSON instead of passing it to a pod untouched."""
+    fallback_list: bool = False
+    """Name the next best nodes behind the first (`a,b,c`): Envoy's retries then follow our order. Off by default,
+    since some gateways read one address only."""
+
+    def __post_init__(self) -> None:
+        taken: dict[int, str] = {}
+        for name in ("port", "health_port", "metrics_port"):
+            first = getattr(self, name)
+            for port in range(first, first + self.workers):
+                if port in taken:
+                    raise ValueError(
+                        f"server.{name} ({first}) and server.{taken[port]} meet at {port}: "
+                        f"each needs {self.workers} ports side by side, one a worker"
+                    )
+                taken[port] = name
 
 
 class Envoy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +75,6 @@ class Envoy(Struct, frozen=True, forbid_unknown_fields=True):
     message_timeout_ms: Milliseconds = 200.0
     """Envoy's own patience; must be above `server.deadline_ms`, so that we answer first."""
     trusted_hops: Annotated[int, Meta(ge=0, le=10)] = 0
-    concurrency: Annotated[int, Meta(ge=1, le=256)] | None = None
 
 
 class Encoder(Struct, frozen=True, forbid_unknown_fields=True):

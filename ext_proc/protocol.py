@@ -222,12 +222,12 @@ class Exchange:
         if event.modes is not None:
             self._request_mode, self._response_mode = event.modes
         self._head = event
+        declared = event.headers.get("content-length", "")
+        if not event.ends and declared.isascii() and declared.isdigit() and int(declared[:20]) > self._limit:
+            yield self._too_large()
+            return
         if event.ends or self._request_mode in (Mode.NONE, Mode.STREAMED):
             yield self._decide(Phase.REQUEST_HEADERS, b"" if event.ends else None)
-            return
-        declared = event.headers.get("content-length", "")
-        if declared.isascii() and declared.isdigit() and int(declared[:20]) > self._limit:
-            yield self._too_large()
             return
         self._at = _At.UPLOAD
         if self._request_mode is not Mode.FULL_DUPLEX:

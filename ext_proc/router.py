@@ -83,7 +83,7 @@ class Router:
         if parsed.request.api is not None:
             self._remember(session, outcome, features, parsed.request.context_version)
         self._metrics.decided(outcome, features, loop.time() - began)
-        return _answer(outcome, parsed, asked.body, session, self._bundle)
+        return self._answer(outcome, parsed, asked.body, session)
 
     async def explain(self, asked: Decide) -> Explained:
         """The decision `route` would take now, with all that went into it; nothing is counted or remembered."""
@@ -91,11 +91,11 @@ class Router:
         session, features = await self._facts(asked, parsed)
         explanation = explain(parsed.request, features, self._fleet.fleet, self._config.rules)
         outcome = explanation.outcome
-        answer = (
-            _refusal(outcome)
-            if isinstance(outcome, Shed)
-            else _answer(outcome, parsed, asked.body, session, self._bundle)
-        )
+        answer: Answer
+        if isinstance(outcome, Shed):
+            answer = _refusal(outcome)
+        else:
+            answer = self._answer(outcome, parsed, asked.body, session)
         return Explained(parsed, session, features, explanation, answer)
 
     def _read(self, asked: Decide) -> Parsed:
@@ -112,6 +112,38 @@ class Router:
     def _client(self, asked: Decide) -> object:
         return self._address(asked.headers, asked.attributes) if self._config.sessions.by_address else None
 
+    def _answer(self, decision: Decision, parsed: Parsed, body: bytes | None, session: Session) -> Route:
+        """The decision as headers and, for `auto`, as the one changed value in the body."""
+        node = decision.node.address
+        if self._config.server.fallback_list:
+            node = ",".join((node, *(fallback.address for fallback in decision.fallbacks)))
+        headers = {
+            names.ENDPOINT: node,
+            names.SESSION: session.id,
+            names.POOL: decision.node.pool,
+            names.TIER: decision.tier,
+            names.CONFIDENCE: f"{decision.confidence:.2f}",
+        }
+        if decision.intent is not None:
+            headers[names.INTENT] = decision.intent
+        if decision.node.region is not None:
+            headers[names.REGION] = decision.node.region
+        if self._bundle:
+            headers[names.BUNDLE] = self._bundle
+        if decision.confidence < LOW_CONFIDENCE:
+            headers[names.NOTICE] = "data-may-be-limited"
+        changed = None
+        if decision.model is not None and body is not None and parsed.model_span is not None:
+            start, end = parsed.model_span
+            changed = b"".join((body[:start], msgspec.json.encode(decision.model), body[end:]))
+        return Route(
+            node=node,
+            headers=headers,
+            # A client's copy of what we did not set must not pass for ours (our Envoy takes them away; others may not).
+            remove=tuple(name for name in names.OURS if name not in headers),
+            body=changed,
+        )
+
     def _refused(self, refuse: Refuse) -> Refuse:
         self._metrics.shed(refuse.reason)
         return refuse
@@ -120,36 +152,6 @@ class Router:
         before = features.binding.context_version if features.binding is not None else None
         newest = max((v for v in (version, before) if v is not None), default=None)
         self._sessions.bind(session.key, Binding(decision.node.address, decision.node.key, decision.intent, newest))
-
-
-def _answer(decision: Decision, parsed: Parsed, body: bytes | None, session: Session, bundle: str) -> Route:
-    """The decision as headers and, for `auto`, as the one changed value in the body."""
-    headers = {
-        names.ENDPOINT: decision.node.address,
-        names.SESSION: session.id,
-        names.POOL: decision.node.pool,
-        names.TIER: decision.tier,
-        names.CONFIDENCE: f"{decision.confidence:.2f}",
-    }
-    if decision.intent is not None:
-        headers[names.INTENT] = decision.intent
-    if decision.node.region is not None:
-        headers[names.REGION] = decision.node.region
-    if bundle:
-        headers[names.BUNDLE] = bundle
-    if decision.confidence < LOW_CONFIDENCE:
-        headers[names.NOTICE] = "data-may-be-limited"
-    changed = None
-    if decision.model is not None and body is not None and parsed.model_span is not None:
-        start, end = parsed.model_span
-        changed = b"".join((body[:start], msgspec.json.encode(decision.model), body[end:]))
-    return Route(
-        node=decision.node.address,
-        headers=headers,
-        # A client's copy of what we did not set must not pass for ours (our Envoy takes them away; others may not).
-        remove=tuple(name for name in names.OURS if name not in headers),
-        body=changed,
-    )
 
 
 def _refusal(shed: Shed) -> Refuse:

@@ -51,7 +51,8 @@ def identify(
     """The session of a request: by header, cookie, `user` field, then (when allowed) client address; else a new one.
 
     An id that does not look like one is treated as absent. A user or an address is only ever sent on as a keyed
-    hash. The key is keyed BLAKE2b (RFC 7693) over length-framed tenant, kind and id, so no two tenants and no two spellings meet.
+    hash. The key is keyed BLAKE2b (RFC 7693) over length-framed tenant, kind and id, so no two tenants and no two
+    spellings meet.
     """
     tenant = headers.get(settings.tenant_header, "")
     header = headers.get(names.SESSION, "")

@@ -19,6 +19,10 @@ def test_an_empty_configuration_is_the_defaults():
         ("severs: {}", "severs: unknown key; did you mean 'server'?"),
         ("zzz: {}", "zzz: unknown key; known: bundle, encoder, envoy, fleet, places, rules, server, sessions"),
         ("server: {port: 99999999}", "server.port: Expected `int` <= 65535 (found 99999999)"),
+        (
+            "server: {workers: 2}",
+            "server.health_port (9003) and server.port meet at 9003: each needs 2 ports side by side",
+        ),
         ("server: {limits: {body_bytes: 1}}", "server.limits.body_bytes: Expected `int` >= 1024 (found 1)"),
         ("server: {limits: {body: 1}}", "server.limits.body: unknown key; did you mean 'body_bytes'?"),
         ("rules: {watermarks: {low: .9, high: .8}}", "watermarks.low (0.9) must be under watermarks.high (0.8)"),
@@ -67,7 +71,7 @@ def test_every_size_follows_from_the_one_limit():
 
 def test_what_is_seldom_meant_is_a_warning():
     nodes = "[{address: '1.2.3.4:5'}]"
-    text = f"server: {{workers: 2}}\nrules: {{pools: {{code: {{}}}}}}\nfleet: {{nodes: {nodes}}}"
+    text = f"server: {{workers: 2, health_port: 9010}}\nrules: {{pools: {{code: {{}}}}}}\nfleet: {{nodes: {nodes}}}"
     found = config.warnings(config.parse(text.encode()))
     assert [line.split(":")[0].split(" ")[0] for line in found] == ["sessions.store", "rules.pools.code"]
     assert config.warnings(config.parse(b"")) == ["fleet: no nodes, every request will be answered 503"]

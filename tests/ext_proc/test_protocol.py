@@ -150,7 +150,7 @@ def test_a_duplex_body_without_headers_is_handed_on():
 
 
 def test_a_declared_length_over_the_limit_is_refused_at_the_headers():
-    for modes in (DUPLEX, BUFFERED):
+    for modes in (DUPLEX, BUFFERED, NONE):
         commands = say(Headers({**POST, "content-length": "11"}, modes=modes), limit=10)
         assert [c.status for c in commands if isinstance(c, Refuse)] == [413]
         assert not say(Headers({**POST, "content-length": "10"}, modes=DUPLEX), limit=10)

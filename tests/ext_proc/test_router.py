@@ -251,6 +251,17 @@ async def test_what_we_sent_shows_in_the_next_decision():
     assert {picked.count(node) for node in set(picked)} == {10}
 
 
+async def test_the_next_best_nodes_are_named_only_where_the_operator_says_so():
+    nodes = [Node(address=f"10.0.0.{i}:8000") for i in range(1, 5)]
+    alone = await World(*nodes).ask(chat("hello", "m"))
+    listed = await World(*nodes, fallback_list=True).ask(chat("hello", "m"))
+    assert isinstance(alone, Route)
+    assert isinstance(listed, Route)
+    assert alone.node.count(",") == 0
+    assert len(set(listed.node.split(","))) == 3
+    assert listed.headers[names.ENDPOINT] == listed.node
+
+
 async def test_neither_prompt_nor_session_is_logged(caplog):
     caplog.set_level("DEBUG")
     world = World()
