@@ -91,11 +91,9 @@ class Router:
         session, features = await self._facts(asked, parsed)
         explanation = explain(parsed.request, features, self._fleet.fleet, self._config.rules)
         outcome = explanation.outcome
-        answer: Answer
         if isinstance(outcome, Shed):
-            answer = _refusal(outcome)
-        else:
-            answer = self._answer(outcome, parsed, asked.body, session)
+            return Explained(parsed, session, features, explanation, _refusal(outcome))
+        answer = self._answer(outcome, parsed, asked.body, session)
         return Explained(parsed, session, features, explanation, answer)
 
     def _read(self, asked: Decide) -> Parsed:
