@@ -147,6 +147,9 @@ def _fit(options: argparse.Namespace) -> int:
     from models.embedder import open_embedder  # noqa: PLC0415
 
     config = configuration.load(options.config) if options.config.exists() else Config()
+    settings = encoder(config.encoder)
+    if settings.model is None:  # the packaged encoder is read at the layer the shipped bundle found best for intents
+        settings = bundle.load().encoder(settings)
     recipe = fit.Recipe(
         k=options.k,
         method=options.method,
@@ -160,7 +163,7 @@ def _fit(options: argparse.Namespace) -> int:
             options.seeds or bundle.DEFAULT.parent / "data" / "seeds.jsonl",
             options.traffic,
             options.out,
-            open_embedder(encoder(config.encoder)),
+            open_embedder(settings),
             recipe=recipe,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )

@@ -57,7 +57,7 @@ class Gather:
 
     def _meaning(
         self, parsed: Parsed, missing: list[str]
-    ) -> "tuple[Intent | None, asyncio.Future[Intent | None] | None]":
+    ) -> "tuple[Intent | None, asyncio.Task[Intent | None] | None]":
         if self._intents is None or not parsed.text:
             return None, None
         if parsed.text in self._intents:

@@ -22,7 +22,7 @@ class Intents:
         self._most = threads + queue
         self._cache: OrderedDict[str, Intent | None] = OrderedDict()
         self._cache_size = cache
-        self._running: dict[str, asyncio.Future[Intent | None]] = {}
+        self._running: dict[str, asyncio.Task[Intent | None]] = {}
         self.truncated = 0
         """Texts longer than the encoder's window so far."""
 
@@ -35,7 +35,7 @@ class Intents:
         self._cache.move_to_end(text)
         return self._cache[text]
 
-    def begin(self, text: str) -> "asyncio.Future[Intent | None]":
+    def begin(self, text: str) -> "asyncio.Task[Intent | None]":
         """Start encoding *text*; equal texts share one run, and its answer is kept though nobody waits for it any more.
 
         Raises SourceDown when as many texts wait as may.
@@ -45,27 +45,29 @@ class Intents:
             return running
         if len(self._running) >= self._most:
             raise SourceDown("intents: the encoder's queue is full")
-        future = asyncio.get_running_loop().run_in_executor(self._pool, self._assign, text)
-        self._running[text] = future
-        future.add_done_callback(lambda done: self._finished(text, done))
-        return future
+        running = self._running[text] = asyncio.get_running_loop().create_task(self._read(text))
+        return running
 
     def close(self) -> None:
         """Let running texts end, take no new ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _assign(self, text: str) -> Intent | None:
-        embedding = self._embedder.embed(text)
-        self.truncated += embedding.truncated
-        found = self._clusters.of(embedding)
-        if found is None:
-            return None
-        return Intent(found.intent, found.confidence, found.similarity, found.nearest, self.bundle)
-
-    def _finished(self, text: str, done: "asyncio.Future[Intent | None]") -> None:
-        self._running.pop(text, None)
-        if done.cancelled() or done.exception() is not None:
-            return
-        self._cache[text] = done.result()
+    async def _read(self, text: str) -> Intent | None:
+        try:
+            intent, cut = await asyncio.get_running_loop().run_in_executor(self._pool, self._assign, text)
+        finally:
+            del self._running[text]
+        self.truncated += cut
+        self._cache[text] = intent
         if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
+        return intent
+
+    def _assign(self, text: str) -> tuple[Intent | None, bool]:
+        """In a thread of the pool: what the text is about, and whether its middle was left out."""
+        embedding = self._embedder.embed(text)
+        found = self._clusters.of(embedding)
+        if found is None:
+            return None, embedding.truncated
+        intent = Intent(found.intent, found.confidence, found.similarity, found.nearest, self.bundle)
+        return intent, embedding.truncated

@@ -37,7 +37,9 @@ def cluster(tree: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("more", ["", "sessions: {cookie: iso}", "server: {host: isogloss.default.svc, workers: 4, health_port: 9010}"])
+@pytest.mark.parametrize(
+    "more", ["", "sessions: {cookie: iso}", "server: {host: isogloss.default.svc, workers: 4, health_port: 9010}"]
+)
 def test_envoy_takes_what_we_write(mode: str, more: str) -> None:
     envoy.validate(yaml.safe_dump(rendered(f"envoy: {{mode: {mode}}}\n{more}")))
 

@@ -1,0 +1,108 @@
+"""Encoding beside the event loop: bounded, shared, remembered."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from ext_proc.errors import SourceDown
+from ext_proc.sources.intents import Intents
+from models import bundle
+from models.clusters import Clusters
+from models.embedder import Embedding
+
+CLUSTERS = Clusters(bundle.load())
+DIM = CLUSTERS.dim
+
+
+class Held:
+    """An encoder that waits to be let go, and counts."""
+
+    dim = DIM
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.calls: list[str] = []
+
+    def embed(self, text: str) -> Embedding:
+        self.calls.append(text)
+        self.go.wait(10)
+        vector = np.zeros(DIM, dtype=np.float32)
+        vector[len(text) % DIM] = 1.0
+        return Embedding(vector, known=0 if text == "☃" else 3, truncated=len(text) > 5)
+
+
+def intents(encoder: Held, **changes: int) -> Intents:
+    return Intents(encoder, CLUSTERS, **{"threads": 2, "queue": 2, "cache": 3, **changes})  # type: ignore[arg-type]
+
+
+async def test_the_event_loop_goes_on_while_a_text_is_encoded():
+    encoder = Held()
+    source = intents(encoder)
+    running = source.begin("a")
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not running.done()
+    encoder.go.set()
+    assert (await running) is not None
+    assert source.known("a") == await running
+    source.close()
+
+
+async def test_equal_texts_share_one_run_and_its_answer_outlives_who_waited():
+    encoder = Held()
+    source = intents(encoder)
+    first, second = source.begin("a"), source.begin("a")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await asyncio.shield(first)
+    encoder.go.set()
+    await second
+    assert encoder.calls == ["a"]
+    assert "a" in source
+    source.close()
+
+
+async def test_a_full_queue_says_so_at_once():
+    encoder = Held()
+    source = intents(encoder)
+    running = [source.begin(text) for text in "abcd"]
+    with pytest.raises(SourceDown):
+        source.begin("e")
+    encoder.go.set()
+    await asyncio.gather(*running)
+    await source.begin("e")
+    source.close()
+
+
+async def test_the_least_recently_asked_text_is_forgotten_first():
+    encoder = Held()
+    encoder.go.set()
+    source = intents(encoder)
+    for text in "abc":
+        await source.begin(text)
+    source.known("a")
+    await source.begin("d")
+    assert [text for text in "abcd" if text in source] == ["a", "c", "d"]
+    source.close()
+
+
+async def test_a_text_with_nothing_in_it_to_read_has_no_intent_and_is_remembered_as_such():
+    encoder = Held()
+    encoder.go.set()
+    source = intents(encoder)
+    assert await source.begin("☃") is None
+    assert "☃" in source
+    assert source.known("☃") is None
+    source.close()
+
+
+async def test_texts_that_lost_their_middle_are_counted():
+    encoder = Held()
+    encoder.go.set()
+    source = intents(encoder)
+    await source.begin("short")
+    await source.begin("longer than that")
+    assert source.truncated == 1
+    source.close()
