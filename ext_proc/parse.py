@@ -6,6 +6,7 @@ its last turns. Its bytes are never rewritten here: where `model` must change, t
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -53,31 +54,30 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
     """*window*: characters of text the encoder can use. Never raises for anything a client sent."""
     headers = asked.headers
     path = headers.get(":path", "/").partition("?")[0]
-    hints, ignored = _hints(headers.get(names.HINT, ""))
     method = headers.get(":method", "POST")
-    request = Request(
-        path=path,
-        method=method,
-        api=_api(path) if method == "POST" else None,
-        hints=hints,
-        context_version=_whole(headers.get(names.CONTEXT, "")),
-        subset=asked.subset,
-        turn=turn,
-    )
-    api = request.api
+    hints, ignored = _hints(headers.get(names.HINT, ""))
+    api = _api(path) if method == "POST" else None
+    told: dict[str, Any] = {
+        "path": path,
+        "method": method,
+        "api": api,
+        "hints": hints,
+        "context_version": _whole(headers.get(names.CONTEXT, "")),
+        "subset": asked.subset,
+        "turn": turn,
+    }
     if api is None or asked.body is None or "content-encoding" in headers:
-        return Parsed(request=request, ignored_hints=ignored)
+        return Parsed(request=Request(**told), ignored_hints=ignored)
     try:
         body = jsonbody.scan(asked.body)
     except Malformed:
-        return Parsed(request=request, malformed=True, ignored_hints=ignored)
+        return Parsed(request=Request(**told), malformed=True, ignored_hints=ignored)
     said = _said(api, body, window)
     named = jsonbody.text(body["model"], 256)
     span = body.span("model") if named == auto_model and asked.rewritable else None
-    user = jsonbody.text(body["user"], 512) or jsonbody.text(jsonbody.member(body["metadata"], "user_id"), 512)
     return Parsed(
-        request=msgspec.structs.replace(
-            request,
+        request=Request(
+            **told,
             model=named,
             auto=span is not None,
             stream=bytes(body["stream"]) == b"true",
@@ -88,7 +88,7 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
             follow_up=said.turns > 1,
         ),
         text=said.text,
-        user=user,
+        user=jsonbody.text(body["user"], 512) or jsonbody.text(jsonbody.member(body["metadata"], "user_id"), 512),
         model_span=span,
         cut=said.cut,
         ignored_hints=ignored,

@@ -1,6 +1,7 @@
 """From a question of Envoy's to its answer: parse, gather, decide, and remember."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -67,23 +68,24 @@ class Router:
 
     async def route(self, asked: Decide) -> Answer:
         """Never later than the deadline by more than the decision itself takes."""
+        began = time.perf_counter()  # uvloop's own clock is good to a millisecond only
         loop = asyncio.get_running_loop()
-        began = loop.time()
         parsed = self._read(asked)
-        self._metrics.read(parsed)
         if parsed.malformed and self._config.server.reject_malformed:
+            self._metrics.read(parsed)
             return self._refused(Refuse(status=400, message="The request body is not valid JSON.", reason="malformed"))
 
         session, features = await self._facts(asked, parsed)
         outcome = decide(parsed.request, features, self._fleet.fleet, self._config.rules)
         if isinstance(outcome, Shed):
+            self._metrics.read(parsed)
             return self._refused(_refusal(outcome))
 
         self._fleet.sent(outcome.node.address, loop.time())
-        if parsed.request.api is not None:
-            self._remember(session, outcome, features, parsed.request.context_version)
-        self._metrics.decided(outcome, features, loop.time() - began)
-        return self._answer(outcome, parsed, asked.body, session)
+        answer = self._answer(outcome, parsed, asked, session)
+        # Envoy need not wait for our books: they are kept while it is already sending the request on.
+        loop.call_soon(self._note, parsed, session, outcome, features, time.perf_counter() - began)
+        return answer
 
     async def explain(self, asked: Decide) -> Explained:
         """The decision `route` would take now, with all that went into it; nothing is counted or remembered."""
@@ -93,7 +95,7 @@ class Router:
         outcome = explanation.outcome
         if isinstance(outcome, Shed):
             return Explained(parsed, session, features, explanation, _refusal(outcome))
-        answer = self._answer(outcome, parsed, asked.body, session)
+        answer = self._answer(outcome, parsed, asked, session)
         return Explained(parsed, session, features, explanation, answer)
 
     def _read(self, asked: Decide) -> Parsed:
@@ -110,7 +112,7 @@ class Router:
     def _client(self, asked: Decide) -> object:
         return self._address(asked.headers, asked.attributes) if self._config.sessions.by_address else None
 
-    def _answer(self, decision: Decision, parsed: Parsed, body: bytes | None, session: Session) -> Route:
+    def _answer(self, decision: Decision, parsed: Parsed, asked: Decide, session: Session) -> Route:
         """The decision as headers and, for `auto`, as the one changed value in the body."""
         node = decision.node.address
         if self._config.server.fallback_list:
@@ -131,20 +133,26 @@ class Router:
         if decision.confidence < LOW_CONFIDENCE:
             headers[names.NOTICE] = "data-may-be-limited"
         changed = None
-        if decision.model is not None and body is not None and parsed.model_span is not None:
+        if decision.model is not None and asked.body is not None and parsed.model_span is not None:
             start, end = parsed.model_span
-            changed = b"".join((body[:start], msgspec.json.encode(decision.model), body[end:]))
+            changed = b"".join((asked.body[:start], msgspec.json.encode(decision.model), asked.body[end:]))
         return Route(
             node=node,
             headers=headers,
             # A client's copy of what we did not set must not pass for ours (our Envoy takes them away; others may not).
-            remove=tuple(name for name in names.OURS if name not in headers),
+            remove=tuple(name for name in names.OURS if name in asked.headers and name not in headers),
             body=changed,
         )
 
     def _refused(self, refuse: Refuse) -> Refuse:
         self._metrics.shed(refuse.reason)
         return refuse
+
+    def _note(self, parsed: Parsed, session: Session, decision: Decision, features: Features, seconds: float) -> None:
+        self._metrics.read(parsed)
+        self._metrics.decided(decision, features, seconds)
+        if parsed.request.api is not None:
+            self._remember(session, decision, features, parsed.request.context_version)
 
     def _remember(self, session: Session, decision: Decision, features: Features, version: int | None) -> None:
         before = features.binding.context_version if features.binding is not None else None

@@ -59,10 +59,9 @@ class RedisSessions:
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,
                 retry=Retry(NoBackoff(), 0),  # a second try would not fit into the budget
-                # In RESP3 redis-py 8 listens for maintenance notices and so takes a connection with an unread answer for
-                # a good one; and it greets a server in more round trips than the budget has room for.
+                # In RESP3 redis-py 8 listens for maintenance notices, and for their sake takes a connection with an
+                # unread answer on it for a good one. RESP2 also greets in a round trip less.
                 protocol=2,
-                driver_info=None,
             )
         except ValueError as exc:
             raise ConfigError(f"sessions.url: {exc}") from exc
