@@ -26,8 +26,9 @@ from ext_proc.sources.places import Places
 from ext_proc.sources.redis_sessions import RedisSessions
 from ext_proc.sources.sessions import MemorySessions, Sessions
 from models import bundle
+from models.backends import open_embedder
 from models.clusters import Clusters
-from models.embedder import Encoder, open_embedder
+from models.embedder import Encoder
 
 log = logging.getLogger(__name__)
 

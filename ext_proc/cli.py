@@ -144,7 +144,7 @@ def _fit(options: argparse.Namespace) -> int:
 
     from ext_proc.app import encoder  # noqa: PLC0415
     from models import bundle, fit  # noqa: PLC0415
-    from models.embedder import open_embedder  # noqa: PLC0415
+    from models.backends import open_embedder  # noqa: PLC0415
 
     config = configuration.load(options.config) if options.config.exists() else Config()
     settings = encoder(config.encoder)

@@ -13,10 +13,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from models import bundle, corpus
+from models.backends import open_embedder
 from models.bundle import Bundle, Made
 from models.clusters import Clusters
 from models.corpus import Line
-from models.embedder import Embedder, Encoder, open_embedder
+from models.embedder import Embedder, Encoder
 from models.fit import Recipe, bundle_of
 
 HELDOUT = Path(__file__).parent / "data" / "heldout.jsonl"

@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from models import bundle, corpus
+from models.backends import open_embedder
 from models.clusters import Clusters
-from models.embedder import Encoder, open_embedder
+from models.embedder import Encoder
 from models.evaluate import DATA, HELDOUT, SEEDS, embed, fitted, same_intent, splits
 from models.fit import Recipe
 from models.weights import locate, verify
@@ -31,7 +32,8 @@ ROOT = Path(__file__).parents[2]
 RSS = """
 import sys
 from models import bundle
-from models.embedder import Encoder, open_embedder
+from models.backends import open_embedder
+from models.embedder import Encoder
 embed = open_embedder(bundle.load().encoder(Encoder(backend=sys.argv[1]))).embed
 for i in range(200):
     embed("How do I sort a list of words by their length in Python? " * (i % 60))

@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from models import bundle
+from models.backends import open_embedder
 from models.clusters import Clusters
-from models.embedder import Embedder, Encoder, open_embedder
+from models.embedder import Embedder, Encoder
 from models.weights import locate
 
 LAYERS, HIDDEN, INNER, WORDS, PLACES = 2, 32, 64, 30522, 512

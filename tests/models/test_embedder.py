@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from models import corpus
-from models.embedder import Encoder, open_embedder
+from models.backends import open_embedder
+from models.embedder import Encoder
 from models.errors import WeightsRefused
 from models.evaluate import HELDOUT
 from models.weights import locate
@@ -129,7 +130,7 @@ socket.socket.connect = socket.getaddrinfo = refuse
 start = time.monotonic()
 from models import bundle
 from models.clusters import Clusters
-from models.embedder import open_embedder
+from models.backends import open_embedder
 loaded = bundle.load()
 embedder = open_embedder(loaded.encoder())
 loaded.require(embedder.fingerprint)

@@ -7,8 +7,9 @@ import pytest
 from sklearn.metrics import normalized_mutual_info_score
 
 from models import corpus, evaluate
+from models.backends import open_embedder
 from models.clusters import Clusters
-from models.embedder import Encoder, open_embedder
+from models.embedder import Encoder
 from models.evaluate import DATA, HELDOUT, SEEDS, embed, fitted, same_intent, score, splits
 from models.fit import Recipe
 
