@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import geoip2.database
 import pytest
 from mmdb_writer import MMDBWriter
 from netaddr import IPSet
@@ -74,6 +75,15 @@ def test_without_a_database_a_place_is_not_known_and_nothing_fails():
 
 def test_a_nested_database_gives_country_continent_and_coordinates(nested: Path):
     assert where(places(nested), ZURICH) == CH
+
+
+def test_a_nested_database_reads_as_geoip2_itself_reads_it(nested: Path):
+    with geoip2.database.Reader(nested) as reference:
+        for address in (ZURICH, V6):
+            expected, found = reference.city(address), where(places(nested), address)
+            assert found is not None
+            assert found.country == expected.country.iso_code
+            assert (found.latitude, found.longitude) == (expected.location.latitude, expected.location.longitude)
 
 
 def test_a_nested_record_may_lack_anything(nested: Path):
