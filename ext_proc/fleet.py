@@ -69,22 +69,20 @@ class LiveFleet:
         self._seen[where] = now
         self._watermark(where)
 
-    def unseen(self, address: str, now: float) -> None:
-        """A pod could not be read; its last figures stand until they are stale, then nothing is known.
-
-        Unknown is neither idle nor saturated: the pod may be well and only its metrics port gone.
-        """
-        where = self.fleet.by_address.get(address)
-        if where is None or now - self._seen[where] < STALE_S:
-            return
-        fleet = self.fleet
-        fleet.running[where] = fleet.waiting[where] = fleet.memory[where] = math.nan
-        fleet.full[where] = False
-
     def tick(self, now: float) -> None:
-        """Time goes by: rates fall though nothing is sent."""
+        """Time goes by, about once a second: rates fall though nothing is sent, and figures grow stale.
+
+        A pod whose figures are stale is neither idle nor saturated: it may be well and only its metrics port gone. Nor
+        does what we sent it add up for ever, since nobody will count it: that alone would starve it.
+        """
         self._advance(now)
-        self.fleet.qps[:] = self._total / self._span(now)
+        fleet = self.fleet
+        fleet.qps[:] = self._total / self._span(now)
+        stale = now - self._seen >= STALE_S
+        for column in (fleet.running, fleet.waiting, fleet.memory):
+            column[stale] = math.nan
+        fleet.sent[stale] = 0.0
+        fleet.full[stale] = False
 
     def replace(self, nodes: Iterable[Node]) -> None:
         """Another topology; a node with the same address and identity keeps its figures, another pod starts anew."""

@@ -78,7 +78,6 @@ class Scraper:
         except SourceDown as exc:
             self.failed += 1
             log.debug("loads: %s", exc)
-            self._fleet.unseen(address, self._clock())
             return
         self.silent += None in (load.running, load.waiting, load.memory)
         self._fleet.observed(address, load, self._clock(), counted=unread)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.fleet import STALE_S, STEP_S, WINDOW_S, LiveFleet
-from policy.rules import Watermarks
-from policy.types import Load, Node
+from policy.engine import decide
+from policy.rules import Rules, Watermarks
+from policy.types import Decision, Features, Load, Node, Request
 
 A, B, C = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000"
 BUSY = Load(running=3.0, waiting=2.0, memory=0.4)
@@ -79,19 +81,37 @@ def test_a_figure_missing_from_a_page_is_unknown_not_zero():
 def test_old_figures_stand_until_they_are_stale_and_are_then_unknown_neither_idle_nor_full():
     fleet = live(A)
     fleet.observed(A, Load(running=3.0, waiting=2.0, memory=0.99), 100.0)
-    fleet.unseen(A, 100.0 + STALE_S - 0.1)
+    fleet.tick(100.0 + STALE_S - 0.1)
     assert row(fleet, A, "running", "full") == (3.0, True)
-    fleet.unseen(A, 100.0 + STALE_S)
+    fleet.tick(100.0 + STALE_S)
     assert np.isnan(row(fleet, A, "running", "waiting", "memory")).all()
     assert row(fleet, A, "full") == (False,)
 
 
 def test_one_pod_that_cannot_be_read_leaves_the_others_as_they_are():
     fleet = live()
-    for address in (A, B):
-        fleet.observed(address, BUSY, 0.0)
-    fleet.unseen(A, 1000.0)
-    assert figures(fleet, B) == (3.0, 2.0, 0.4, 0.0)
+    fleet.observed(A, BUSY, 0.0)
+    fleet.observed(B, BUSY, STALE_S)
+    fleet.sent(B, STALE_S)
+    fleet.tick(STALE_S)
+    assert figures(fleet, B) == (3.0, 2.0, 0.4, 1.0)
+    assert np.isnan(row(fleet, A, "running"))
+
+
+@pytest.mark.parametrize("readable", [(A, B), ()])
+def test_pods_that_cannot_be_read_get_their_share_for_as_long_as_it_takes(readable: tuple[str, ...]):
+    fleet, got = live(A, B, C), Counter[str]()
+    for turn in range(3000):
+        now = turn / 10
+        if turn % 10 == 0:
+            for address in readable:
+                fleet.observed(address, BUSY, now)
+            fleet.tick(now)
+        chosen = decide(Request(path="/", turn=turn), Features(), fleet.fleet, Rules(strategy="least_request"))
+        assert isinstance(chosen, Decision)
+        got[chosen.node.address] += 1
+        fleet.sent(chosen.node.address, now)
+    assert min(got.values()) > 0.8 * max(got.values()), got
 
 
 def test_a_node_is_full_above_high_until_it_is_under_low():
@@ -171,7 +191,6 @@ def test_a_pod_that_left_while_it_was_asked_changes_nothing():
     fleet = live(A)
     fleet.sent(B, 1.0)
     fleet.observed(B, BUSY, 1.0)
-    fleet.unseen(B, 99.0)
     assert fleet.unread(B) == 0.0
     assert len(fleet.fleet) == 1
 
