@@ -61,6 +61,17 @@ class Parts:
             secret=config.sessions.secret.encode() or secrets.token_bytes(32),
             address=self.places.address,
         )
+        self._watch()
+
+    def _watch(self) -> None:
+        """Show on the metrics page what sources count for themselves."""
+        self.metrics.watch("intents", self.intents, "truncated")
+        self.metrics.watch("places", self.places, "refused", "damaged")
+        self.metrics.watch("loads", self.scraper, "failed", "silent")
+        if isinstance(self.sessions, RedisSessions):
+            self.metrics.watch("sessions", self.sessions, "dropped", "foreign")
+        if isinstance(self.discovery, FileNodes):
+            self.metrics.watch("discovery", self.discovery, "refused")
 
     async def close(self) -> None:
         """Give back threads and connections."""

@@ -1,6 +1,9 @@
 """What is counted, for Prometheus."""
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
 
 from ext_proc.parse import Parsed
 from policy.types import Decision, Features
@@ -22,6 +25,9 @@ class Metrics:
         self._sheds = Counter(
             "isogloss_sheds", "Requests answered by us, by reason.", ["reason"], registry=self.registry
         )
+        self._places = Counter(
+            "isogloss_places", "Places of decided requests, by how they were found.", ["source"], registry=self.registry
+        )
         self._missing = Counter(
             "isogloss_source_missing", "Sources that gave no answer in time.", ["source"], registry=self.registry
         )
@@ -30,6 +36,24 @@ class Metrics:
             "isogloss_decision_seconds", "From complete input to answer.", buckets=_SECONDS, registry=self.registry
         )
         self.streams = Gauge("isogloss_streams", "ext_proc streams open.", registry=self.registry)
+        self._sources: list[tuple[str, object, tuple[str, ...]]] = []
+        self.registry.register(self)
+
+    def watch(self, name: str, source: object, *events: str) -> None:
+        """Show what *source* counts for itself: *events* are attributes of it, plain numbers that only grow."""
+        for event in events:
+            getattr(source, event)
+        self._sources.append((name, source, events))
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What sources have counted, read when somebody looks. For the registry."""
+        family = CounterMetricFamily(
+            "isogloss_source_events", "What happened to sources of facts.", labels=["source", "event"]
+        )
+        for name, source, events in self._sources:
+            for event in events:
+                family.add_metric([name, event], getattr(source, event))
+        yield family
 
     def count(self, event: str) -> None:
         """Something that is neither a decision nor a shed. *event* is one of our own words, never a client's."""
@@ -56,6 +80,7 @@ class Metrics:
         """A node was chosen after *seconds*."""
         self._plus(self._decisions, decision.node.pool, decision.node.region or "", decision.tier)
         self._plus(self._intents, decision.intent or "none")
+        self._plus(self._places, features.place.source if features.place is not None else "none")
         for source in features.missing:
             self._plus(self._missing, source)
         if decision.conflict:

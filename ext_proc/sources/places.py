@@ -44,6 +44,16 @@ class Places:
             return next((place for network, place in self._table if address in network), None)
         return None
 
+    @property
+    def refused(self) -> int:
+        """New versions of databases that were none; the ones before them stay."""
+        return sum(database.refused for database in self._databases)
+
+    @property
+    def damaged(self) -> int:
+        """Look-ups that met damaged data."""
+        return sum(database.damaged for database in self._databases)
+
     async def watch(self, poll_s: float = POLL_S) -> None:
         """Read databases again when their files change, for ever."""
         while True:
