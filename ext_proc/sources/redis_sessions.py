@@ -30,6 +30,8 @@ FAILURES = 5
 """So many in a row open the breaker."""
 AGAIN_S = 1.0
 """How often an open breaker lets one try through."""
+COMMAND_S = 1.0
+"""A command of nobody's request (a write, a new connection, an answer that comes too late) may take so long."""
 PREFIX = "isogloss:session:"
 
 
@@ -43,7 +45,11 @@ class _Value(Struct, frozen=True, array_like=True):
 class RedisSessions:
     """Every error, time-out and full pool is SourceDown; after a run of failures Redis is not even asked for a second.
 
-    One server by its URL; a cluster or sentinels would be another client behind the same `_ask`.
+    A command is a task of its own and runs to its end, however soon the request that asked stops waiting. So no answer
+    is left unread on a connection for somebody else to read, and a connection that takes longer to make than a request
+    may wait (TLS, a password, a database number: several round trips) is there for the next one.
+
+    One server by its URL; a cluster or sentinels would be another client behind the same `_run`.
     """
 
     remote = True
@@ -56,8 +62,10 @@ class RedisSessions:
             self._pool = ConnectionPool.from_url(
                 settings.url,
                 max_connections=CONNECTIONS,
-                socket_timeout=seconds,
-                socket_connect_timeout=seconds,
+                # The time-outs are ours, around the whole command. redis-py's own would go through asyncio.wait_for,
+                # which before Python 3.12 can lose a cancellation.
+                socket_timeout=None,
+                socket_connect_timeout=None,
                 retry=Retry(NoBackoff(), 0),  # a second try would not fit into the budget
                 # In RESP3 redis-py 8 listens for maintenance notices, and for their sake takes a connection with an
                 # unread answer on it for a good one. RESP2 also greets in a round trip less.
@@ -71,6 +79,7 @@ class RedisSessions:
         self._ttl_ms = int(settings.ttl_s * 1000)
         self._seconds = seconds
         self._clock = clock
+        self._running: set[asyncio.Task[Any]] = set()
         self._failures = 0
         self._closed_until = 0.0
         self._writes: asyncio.Queue[tuple[str, Binding]] = asyncio.Queue(WRITES)
@@ -111,12 +120,13 @@ class RedisSessions:
                     await self._writes.join()
             except TimeoutError:
                 self.dropped += self._writes.qsize()
-            for task in self._writers:
-                task.cancel()
-        ended = await asyncio.gather(*self._writers, return_exceptions=True)
+        tasks = [*self._writers, *self._running]
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
         await self._pool.disconnect()
         for result in ended:
-            if isinstance(result, Exception):
+            if isinstance(result, Exception) and not isinstance(result, SourceDown):
                 raise result
 
     async def _write(self) -> None:
@@ -124,35 +134,57 @@ class RedisSessions:
             key, binding = await self._writes.get()
             value = msgspec.msgpack.encode(_Value(key, binding))
             try:
-                await self._ask(partial(self._redis.set, PREFIX + key, value, px=self._ttl_ms))
+                self._allowed()
+                await self._gate.acquire()
+                await self._run(partial(self._redis.set, PREFIX + key, value, px=self._ttl_ms))
             except SourceDown:
                 self.dropped += 1
             finally:
                 self._writes.task_done()
 
     async def _ask(self, command: Callable[[], Awaitable[Any]]) -> Any:
-        """One command within the budget, if the breaker lets it.
-
-        Cancelled on the way, the connection is closed by redis-py and not given to the next one with the answer unread.
-        """
-        now = self._clock()
-        if self._failures >= FAILURES:
-            if now < self._closed_until:
-                raise SourceDown("sessions: Redis failed repeatedly and is given a rest")
-            self._closed_until = now + AGAIN_S  # this one may try; the others wait for how it ends
-        asked = False
+        """One command for a request: answered within the budget, if the breaker lets it, or not at all."""
+        self._allowed()
+        running = None
         try:
-            async with asyncio.timeout(self._seconds), self._gate:
-                asked = True
-                answer = await command()
-        except (RedisError, OSError, TimeoutError) as exc:
-            if asked:
+            async with asyncio.timeout(self._seconds):
+                await self._gate.acquire()
+                began = self._clock()
+                running = asyncio.get_running_loop().create_task(self._run(command))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
+                return await asyncio.shield(running)
+        except TimeoutError as exc:
+            # A request that waited most of its time for its turn says nothing about Redis.
+            if running is not None and self._clock() - began > self._seconds / 2:
                 self._failed(exc)
             raise SourceDown("sessions") from exc
-        if self._failures >= FAILURES:
-            log.info("sessions: Redis answers again")
-        self._failures = 0
+
+    async def _run(self, command: Callable[[], Awaitable[Any]]) -> Any:
+        """One command to its end, then the gate is open for another."""
+        began = self._clock()
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                answer = await command()
+        except (RedisError, OSError, TimeoutError) as exc:
+            self._failed(exc)
+            raise SourceDown("sessions") from exc
+        finally:
+            self._gate.release()
+        if self._clock() - began <= self._seconds:
+            if self._failures >= FAILURES:
+                log.info("sessions: Redis answers again")
+            self._failures = 0
         return answer
+
+    def _allowed(self) -> None:
+        """Raises SourceDown while the breaker is open; once a second it lets one try through."""
+        if self._failures < FAILURES:
+            return
+        now = self._clock()
+        if now < self._closed_until:
+            raise SourceDown("sessions: Redis failed repeatedly and is given a rest")
+        self._closed_until = now + AGAIN_S  # this one may try; the others wait for how it ends
 
     def _failed(self, exc: Exception) -> None:
         self._failures += 1

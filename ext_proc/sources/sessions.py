@@ -84,7 +84,7 @@ def _cookie(header: str, name: str | None) -> str | None:
     if name is None:
         return None
     for pair in header.split(";"):
-        key, _, value = pair.strip().partition("=")
+        key, _, value = pair.strip(" \t").partition("=")
         if key == name:
             value = value.strip('"')
             return value if _ID.fullmatch(value) else None
