@@ -70,6 +70,8 @@ class Pods:
     async def close(self) -> None:
         for server in self._servers:
             server.close()
+        await asyncio.sleep(0.01)  # who was let in a moment ago is served before he is sent away
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
+        await asyncio.sleep(0.01)  # an aborted connection closes in the loop's next turn

@@ -58,16 +58,18 @@ async def slow_wire(port: int, seconds: float) -> AsyncIterator[int]:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
-        there_in, there_out = await asyncio.open_connection("127.0.0.1", port)
+        ends = [out]
         try:
+            there_in, there_out = await asyncio.open_connection("127.0.0.1", port)
+            ends.append(there_out)
             async with asyncio.TaskGroup() as group:
                 group.create_task(_pass(inward, there_out, 0.0))
                 group.create_task(_pass(there_in, out, seconds))
         except* (OSError, asyncio.CancelledError):
             pass
         finally:
-            out.transport.abort()
-            there_out.transport.abort()
+            for end in ends:
+                end.transport.abort()
             tasks.discard(task)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -75,9 +77,11 @@ async def slow_wire(port: int, seconds: float) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        await asyncio.sleep(0.01)  # who was let in a moment ago is served before he is sent away
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # an aborted connection closes in the loop's next turn
 
 
 async def _pass(source: asyncio.StreamReader, to: asyncio.StreamWriter, seconds: float) -> None:
