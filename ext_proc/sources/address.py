@@ -47,12 +47,15 @@ def client_address(headers: Mapping[str, str], attributes: Mapping[str, str], se
     return parse(entries[settings.trusted_hops] if settings.trusted_hops < len(entries) else entries[0])
 
 
-@lru_cache(maxsize=65_536)
 def parse(text: str) -> Address | None:
     """One address, with or without port, brackets or zone; IPv4-mapped IPv6 unwrapped; None for anything else."""
     text = text.strip().strip('"')
-    if len(text) > MAX_ADDRESS:
-        return None
+    # Before the cache, which would otherwise remember kilobytes of a client's making.
+    return _parsed(text) if len(text) <= MAX_ADDRESS else None
+
+
+@lru_cache(maxsize=65_536)
+def _parsed(text: str) -> Address | None:
     spelled = _BRACKETED.fullmatch(text) or _WITH_PORT.fullmatch(text)
     try:
         address = ipaddress.ip_address(spelled[1] if spelled else text)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ext_proc import envoy
 from ext_proc.config import Places
-from ext_proc.sources.address import MAX_BYTES, MAX_ENTRIES, Address, client_address, parse
+from ext_proc.sources.address import MAX_BYTES, MAX_ENTRIES, Address, _parsed, client_address, parse
 from tests.e2e.processes import Process, listens
 from tests.standin.running import free_ports
 
@@ -90,6 +90,13 @@ def test_an_entry_cut_in_two_by_the_limit_is_no_address():
     header = f"junk, 198.51.100.1{' ' * (MAX_BYTES - len(tail) - len('100.1'))}{tail}"
     assert taken(header, hops=20 - 1) == PROXY
     assert client_address({"x-forwarded-for": header}, {}, Places(trusted_proxies=("10.0.0.0/8",))) is None
+
+
+def test_what_is_too_long_for_an_address_is_not_remembered():
+    before = _parsed.cache_info().currsize
+    for i in range(10):
+        assert parse(f"{i}" * 4000) is None
+    assert _parsed.cache_info().currsize == before
 
 
 def test_a_header_of_commas_costs_no_more_than_a_few_entries():
