@@ -121,18 +121,9 @@ def test_only_a_country_may_be_known(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("country", "continent"),
-    [
-        ("US", "NA"),
-        ("TR", "AS"),
-        ("RU", "EU"),
-        ("EG", "AF"),
-        ("AU", "OC"),
-        ("BR", "SA"),
-        ("AQ", "AN"),
-        ("XX", None),
-        (None, None),
-    ],
-)
+    [("US", "NA"), ("TR", "AS"), ("RU", "EU"), ("EG", "AF"), ("AU", "OC"), ("BR", "SA"), ("AQ", "AN"), ("XX", None),
+     (None, None)],
+)  # fmt: skip
 def test_a_country_lies_on_a_continent(country, continent):
     assert continent_of(country) == continent
 
