@@ -74,7 +74,6 @@ class Envoy(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = "buffered"
     message_timeout_ms: Milliseconds = 200.0
     """Envoy's own patience; must be above `server.deadline_ms`, so that we answer first."""
-    trusted_hops: Annotated[int, Meta(ge=0, le=10)] = 0
 
 
 class Encoder(Struct, frozen=True, forbid_unknown_fields=True):

@@ -64,7 +64,7 @@ def _connections(config: Config, access_log: Path | None) -> HttpConnectionManag
         local_reply_config=openai_errors(config.server.limits.body_bytes),
         access_log=[_access_log(access_log)] if access_log else [],
         use_remote_address=True,
-        xff_num_trusted_hops=config.envoy.trusted_hops,
+        xff_num_trusted_hops=config.places.trusted_hops,
         # No address is internal: x-envoy-* from a client steers nothing, wherever the client is.
         internal_address_config=HttpConnectionManagerInternalAddressConfig(),
         preserve_external_request_id=True,

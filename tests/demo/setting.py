@@ -94,7 +94,7 @@ def nearest(latitude: float, longitude: float) -> str:
 def _isogloss(pods: list[Pod], nodes: dict[str, tuple[str, str]], ports: list[int]) -> dict[str, Any]:
     return {
         "server": {"port": ports[0], "health_port": ports[1], "metrics_port": ports[2]},
-        "envoy": {"host": "127.0.0.1", "port": ports[3], "admin_port": ports[4], "trusted_hops": 1},
+        "envoy": {"host": "127.0.0.1", "port": ports[3], "admin_port": ports[4]},
         "places": {"databases": ["places.mmdb"], "trusted_hops": 1},
         "rules": {
             "pools": {pool: {"model": MODELS[pool], "intents": list(POOLS[pool])} for pool in POOLS},
