@@ -6,12 +6,20 @@ it stands in the body. Python's own json is the second opinion for what msgspec 
 """
 
 import json
+import re
+from itertools import islice
 
 import msgspec
 import numpy as np
 
 LENIENT_BYTES = 262_144
 """Above it a body only Python's json can read counts as malformed: its decoding would hold up everybody else."""
+MANY = 10_000
+"""A list of more objects is not read: a conversation has fewer, and 16 MiB of `{},` would hold up everybody else."""
+SMALL_BYTES = 32_768
+"""A shorter list may hold anything."""
+_NEXT = re.compile(rb'\}\s*,\s*\{\s*["}]')  # between two objects; inside a string the quote would be escaped
+_FIRST = re.compile(rb'\[\s*("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _NOTHING = memoryview(b"")
 _SLACK = 16  # bytes: an escape (surrogate pair) cut in two
 
@@ -65,7 +73,7 @@ class Scanned:
 _body = msgspec.json.Decoder(_Body)
 _item = msgspec.json.Decoder(Item)
 _items = msgspec.json.Decoder(list[Item])
-_list = msgspec.json.Decoder(list[msgspec.Raw])
+_mixed = msgspec.json.Decoder(list[Item | str | int | float | bool | None])
 _string = msgspec.json.Decoder(str)
 
 
@@ -110,24 +118,31 @@ def member(raw: memoryview, name: str) -> memoryview:
         return _NOTHING
 
 
-def items(raw: memoryview) -> list[memoryview]:
-    """The elements of a list; none when it is not one."""
-    if not raw or raw[0] != 0x5B:
-        return []
-    try:
-        return [memoryview(item) for item in _list.decode(raw)]
-    except (msgspec.DecodeError, RecursionError):
-        return []
+def first(raw: memoryview) -> memoryview:
+    """The string a list begins with; empty when it begins with something else."""
+    found = _FIRST.match(raw)
+    return raw[found.start(1) : found.end(1)] if found else _NOTHING
 
 
 def objects(raw: memoryview) -> list[Item]:
-    """The objects in a list, its other elements left out; none when it is not one."""
-    if not raw or raw[0] != 0x5B:
+    """The objects in a list, its other elements left out; none when it is not one, or a crowd."""
+    if not raw or raw[0] != 0x5B or _crowded(raw):
         return []
     try:
         return _items.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return [_item.decode(item) for item in items(raw) if item[0] == 0x7B]
+        pass
+    if len(raw) > SMALL_BYTES:
+        return []
+    try:
+        return [item for item in _mixed.decode(raw) if isinstance(item, Item)]
+    except (msgspec.DecodeError, RecursionError):
+        return []
+
+
+def _crowded(raw: memoryview) -> bool:
+    """Counting separators first: it stops at the limit, decoding would go on to the end."""
+    return len(raw) > SMALL_BYTES and next(islice(_NEXT.finditer(raw), MANY, None), None) is not None
 
 
 def ends(raw: memoryview, window: int) -> tuple[str, bool]:

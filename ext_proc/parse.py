@@ -6,6 +6,7 @@ its last turns. Its bytes are never rewritten here: where `model` must change, t
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,13 +27,15 @@ HINT_KEYS = frozenset({"zone", "region", "node", "pool", "tier", "avoid"})
 MAX_HINTS = 16
 MAX_TURNS = 32
 """User turns looked at, from the last one back."""
-MAX_PARTS = 256
+EDGE_PARTS = 32
+"""Parts of a turn read from its beginning, and as many from its end: a question may stand before or behind the rest."""
 TELLING = 40
 """A turn of so many characters stands for itself; under it the turn before it is read too ("and in Rust?")."""
 _MODALITIES = re.compile(
     rb'"type"\s*:\s*"(?:(image|image_url|input_image|image_pil|image_embeds)|(input_audio|audio_url|audio))"'
 )
-_BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/=_-]{256,}")
+# Only from where a run of such letters begins: tried at every letter, runs of 255 would cost seconds.
+_BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,|(?<![A-Za-z0-9+/=_-]))[A-Za-z0-9+/=_-]{256,}")
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,38 +138,31 @@ def _said(api: str, body: jsonbody.Scanned, window: int) -> _Said:
 
 def _user_turns(raw: memoryview, window: int) -> Iterator[tuple[str, bool]]:
     """Texts of the user's turns in a list of messages, newest first, each with whether it was cut."""
-    seen = 0
-    for message in reversed(jsonbody.objects(raw)):
-        if bytes(message.role) != b'"user"':
-            continue
+    said = (message for message in reversed(jsonbody.objects(raw)) if bytes(message.role) == b'"user"')
+    for message in islice(said, MAX_TURNS):
         text, cut = _content(memoryview(message.content), window)
         if text:
             yield text, cut
-            seen += 1
-            if seen == MAX_TURNS:
-                return
 
 
 def _content(raw: memoryview, window: int) -> tuple[str, bool]:
     """A string, or the text parts of a content array."""
     if bytes(raw[:1]) == b"[":
-        clipped = [_clip(memoryview(part.text), window) for part in jsonbody.objects(raw)[:MAX_PARTS]]
+        parts = jsonbody.objects(raw)
+        parts = parts if len(parts) <= 2 * EDGE_PARTS else parts[:EDGE_PARTS] + parts[-EDGE_PARTS:]
+        clipped = [_clip(memoryview(part.text), window) for part in parts]
         text = " ".join(text for text, _ in clipped if text)
         return _ends(text, window, cut=any(cut for _, cut in clipped))
     return _clip(raw, window)
 
 
 def _whole_text(raw: memoryview, window: int) -> Iterator[tuple[str, bool]]:
-    """A prompt: a string, or the first strings of a list; token ids have no text."""
+    """A prompt: a string, or the string a list begins with; token ids have no text."""
     if bytes(raw[:1]) == b"[":
-        for item in jsonbody.items(raw)[:1]:
-            text, cut = _clip(item, window)
-            if text:
-                yield text, cut
-    else:
-        text, cut = _clip(raw, window)
-        if text:
-            yield text, cut
+        raw = jsonbody.first(raw)
+    text, cut = _clip(raw, window)
+    if text:
+        yield text, cut
 
 
 def _clip(raw: memoryview, window: int) -> tuple[str, bool]:

@@ -1,6 +1,7 @@
 """What is read of a request, and what is left alone."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -276,3 +277,44 @@ def _finite(value: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+LARGE = 4 * 1024 * 1024
+
+
+def crowd(before: bytes, one: bytes, after: bytes) -> bytes:
+    return before + b",".join([one] * (LARGE // (len(one) + 1))) + after
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", crowd(b'{"input":[', b"1", b"]}")),
+        ("/v1/embeddings", crowd(b'{"input":[', b'"a"', b"]}")),
+        ("/v1/chat/completions", crowd(b'{"messages":[', b"{}", b"]}")),
+        ("/v1/chat/completions", crowd(b'{"messages":[', b"1", b"]}")),
+        ("/v1/chat/completions", crowd(b'{"messages":[', b'{"role":"user","content":""}', b"]}")),
+        ("/v1/chat/completions", crowd(b'{"messages":[{"role":"user","content":[', b"{}", b"]}]}")),
+        ("/v1/chat/completions", crowd(b'{"messages":[', b'{"role":"user","content":[{},1]}', b"]}")),
+        ("/v1/chat/completions", crowd(b'{"messages":[{"role":"user","content":["x",', b"[1]", b"]}]}")),
+        ("/v1/chat/completions", json.dumps(chat(user([{"text": f"{'A' * 255}:" * 90}] * 180))).encode()),
+    ],
+    ids=["ids", "strings", "objects", "numbers", "turns", "parts", "mixed turns", "mixed parts", "almost base64"],
+)
+def test_no_body_holds_up_the_others(path: str, body: bytes) -> None:
+    """Each took between half a second and eight, with hundreds of megabytes, when its lists were decoded whole."""
+    began = time.process_time()
+    assert not read(body, path).malformed
+    assert time.process_time() - began < 0.3
+
+
+def test_a_question_behind_many_pictures_is_read() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    said = read(chat(user([*[picture] * 300, {"type": "text", "text": "what do these show?"}])))
+    assert said.text == "what do these show?"
+    assert said.request.modality == "image+text"
+
+
+def test_a_long_conversation_with_large_tool_results_is_read() -> None:
+    rows = json.dumps([{"id": i, "name": "x"} for i in range(20_000)])
+    assert read(chat(user("first"), {"role": "tool", "content": rows}, user("and " * 20))).text == ("and " * 20).strip()
