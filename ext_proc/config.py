@@ -48,9 +48,6 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = field(default_factory=Limits)
     reject_malformed: bool = False
     """Answer 400 to a body that is not JSON instead of passing it to a pod untouched."""
-    fallback_list: bool = False
-    """Name the next best nodes behind the first (`a,b,c`): Envoy's retries then follow our order. Off by default,
-    since some gateways read one address only."""
 
     def __post_init__(self) -> None:
         taken: dict[int, str] = {}

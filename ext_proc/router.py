@@ -114,9 +114,7 @@ class Router:
 
     def _answer(self, decision: Decision, parsed: Parsed, asked: Decide, session: Session) -> Route:
         """The decision as headers and, for `auto`, as the one changed value in the body."""
-        node = decision.node.address
-        if self._config.server.fallback_list:
-            node = ",".join((node, *(fallback.address for fallback in decision.fallbacks)))
+        node = ",".join([decision.node.address, *(fallback.address for fallback in decision.fallbacks)])
         headers = {
             names.ENDPOINT: node,
             names.SESSION: session.id,

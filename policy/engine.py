@@ -31,23 +31,27 @@ class Explanation(msgspec.Struct, frozen=True):
     candidates: tuple[Candidate, ...] = ()
 
 
+_NOBODY: Indices = np.zeros(0, dtype=np.intp)
+_UNRANKED = Ranking(np.zeros(0), {})
+
+
 class _Weighed(NamedTuple):
     """What a decision was taken from."""
 
     outcome: Decision | Shed
     dropped: Mapping[str, Bools] = {}
-    nodes: Indices = np.zeros(0, dtype=np.intp)
-    ranking: Ranking = Ranking(np.zeros(0), {})
+    nodes: Indices = _NOBODY
+    ranking: Ranking = _UNRANKED
 
 
 def decide(request: Request, features: Features, fleet: Fleet, rules: Rules) -> Decision | Shed:
     """Choose a node. Pure: the same arguments give the same answer."""
-    return _weigh(View(request, features, fleet, rules)).outcome
+    return _weigh(View(request, features, fleet, rules), compare=False).outcome
 
 
 def explain(request: Request, features: Features, fleet: Fleet, rules: Rules) -> Explanation:
     """The very decision `decide` takes, with all it compared."""
-    weighed = _weigh(View(request, features, fleet, rules))
+    weighed = _weigh(View(request, features, fleet, rules), compare=True)
     names = {why: tuple(fleet.nodes[i].address for i in np.flatnonzero(mask)) for why, mask in weighed.dropped.items()}
     points, criteria = weighed.ranking
     candidates = tuple(
@@ -61,7 +65,7 @@ def explain(request: Request, features: Features, fleet: Fleet, rules: Rules) ->
     return Explanation(weighed.outcome, names, candidates)
 
 
-def _weigh(view: View) -> _Weighed:
+def _weigh(view: View, *, compare: bool) -> _Weighed:
     if view.conflict and view.rules.strict_context:
         detail = "The context version is older than this session has seen."
         return _Weighed(Shed(reason="context-conflict", detail=detail))
@@ -70,10 +74,13 @@ def _weigh(view: View) -> _Weighed:
         return _Weighed(filters.shed(view, dropped), dropped)
 
     group, room = filters.first(view, left)
-    nodes = group.nonzero()[0]
-    ranking = STRATEGIES[view.rules.strategy](view, nodes)
     stay = affinity.pinned(view, group, left)
-    best = stay.node if stay.node is not None else int(nodes[_top(ranking, view.request.turn)])
+    if stay.node is not None and not (view.rules.fallbacks or compare):
+        nodes, ranking, best = _NOBODY, _UNRANKED, stay.node  # nothing else is asked for, so nothing is compared
+    else:
+        nodes = group.nonzero()[0]
+        ranking = STRATEGIES[view.rules.strategy](view, nodes)
+        best = stay.node if stay.node is not None else int(nodes[_top(ranking, view.request.turn)])
 
     node = view.fleet.nodes[best]
     tier = _tier(view, best)

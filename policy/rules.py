@@ -54,7 +54,9 @@ class Rules(Struct, frozen=True, forbid_unknown_fields=True):
     """Nodes no further than this beyond the nearest count as equally near (design formula 4)."""
     balance: Balance = field(default_factory=Balance)
     watermarks: Watermarks = field(default_factory=Watermarks)
-    fallbacks: Annotated[int, Meta(ge=0, le=8)] = 2
+    fallbacks: Annotated[int, Meta(ge=0, le=8)] = 0
+    """How many of the next best nodes are named behind the first (`a,b,c`), for Envoy's retries to follow. None by
+    default: some gateways read one address only."""
     follow_up_chars: Annotated[int, Meta(ge=0, le=10_000)] = 80
     """A follow-up turn of at most so many characters keeps its conversation's intent."""
     strict_context: bool = False

@@ -48,7 +48,7 @@ def main() -> None:
     table = Table("strategy", *(f"{size:,} nodes" for size in SIZES), title="µs a decision")
     fleets = [world(size) for size in SIZES]
     for strategy in STRATEGIES:
-        rules = Rules(strategy=strategy, pools={"code": Pool(intents=("coding",))})
+        rules = Rules(strategy=strategy, pools={"code": Pool(intents=("coding",))}, fallbacks=2)
         cells = []
         for fleet in fleets:
             count = 2_000 if len(fleet) <= 1_000 else 300

@@ -255,7 +255,7 @@ async def test_what_we_sent_shows_in_the_next_decision():
 async def test_the_next_best_nodes_are_named_only_where_the_operator_says_so():
     nodes = [Node(address=f"10.0.0.{i}:8000") for i in range(1, 5)]
     alone = await World(*nodes).ask(chat("hello", "m"))
-    listed = await World(*nodes, fallback_list=True).ask(chat("hello", "m"))
+    listed = await World(*nodes, rules=Rules(fallbacks=2)).ask(chat("hello", "m"))
     assert isinstance(alone, Route)
     assert isinstance(listed, Route)
     assert alone.node.count(",") == 0

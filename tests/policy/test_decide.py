@@ -394,15 +394,21 @@ def test_confidence_follows_its_formula_and_its_floors():
 
 def test_fallbacks_are_the_next_best_in_order_and_never_the_node_itself():
     where = of(a=Load(qps=1.0), b=Load(qps=2.0), c=Load(qps=3.0), d=Load(qps=4.0))
-    outcome = decided(where)
+    outcome = decided(where, by=rules(fallbacks=2))
     assert isinstance(outcome, Decision)
     assert [n.address for n in (outcome.node, *outcome.fallbacks)] == ["a:8000", "b:8000", "c:8000"]
-    stuck = decided(where, features=Features(binding=bound("d")))
+    stuck = decided(where, features=Features(binding=bound("d")), by=rules(fallbacks=2))
     assert isinstance(stuck, Decision)
     assert [n.address for n in (stuck.node, *stuck.fallbacks)] == ["d:8000", "a:8000", "b:8000"]
-    alone = decided(of(a=idle()))
+    alone = decided(of(a=idle()), by=rules(fallbacks=2))
     assert isinstance(alone, Decision)
     assert alone.fallbacks == ()
+
+
+def test_by_default_one_node_is_named():
+    outcome = decided(of(a=idle(), b=idle(), c=idle()))
+    assert isinstance(outcome, Decision)
+    assert outcome.fallbacks == ()
 
 
 def test_explain_takes_the_very_decision():
@@ -460,7 +466,7 @@ def test_some_node_always_answers_the_same_way_and_sanely(loads, where, strategy
     ]
     world = Fleet(nodes, {f"n{i}:1": load for i, load in enumerate(loads)})
     features = Features(place=where, intent=intent(meant))
-    by = rules(strategy, pools=POOLS)
+    by = rules(strategy, pools=POOLS, fallbacks=2)
     first = decide(chat(turn=turn), features, world, by)
     assert isinstance(first, Decision)
     assert first == decide(chat(turn=turn), features, world, by)
