@@ -113,6 +113,8 @@ def _top(ranking: Ranking, turn: int) -> int:
 
 def _next(best: int, nodes: Indices, ranking: Ranking, count: int) -> list[int]:
     """The *count* candidates with most points besides *best*."""
+    if count == 0:
+        return []
     points = ranking.points.copy()
     points[nodes == best] = -np.inf
     out = []
