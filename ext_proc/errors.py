@@ -21,6 +21,7 @@ _TYPES = {
     408: "RequestTimeoutError",
     409: "ConflictError",
     413: "PayloadTooLargeError",
+    431: "BadRequestError",
     429: "RateLimitError",
     503: "ServiceUnavailableError",
 }

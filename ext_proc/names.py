@@ -17,6 +17,8 @@ BUNDLE: Final = "x-isogloss-bundle"
 NOTICE: Final = "x-isogloss-notice"
 MODALITY: Final = "x-isogloss-modality"
 NODE: Final = "x-isogloss-node"
+TRAILERS: Final = "x-isogloss-trailers"
+"""Set where a full-duplex body had trailers behind it: the generated routes then retry nothing."""
 
 LB_METADATA: Final = "envoy.lb"
 """The metadata namespace in which Envoy's override_host policy looks for the node."""
@@ -24,7 +26,7 @@ SUBSET_METADATA: Final = "envoy.lb.subset_hint"
 
 DECISION_HEADERS: Final = (INTENT, POOL, REGION, TIER, CONFIDENCE, BUNDLE, NOTICE)
 """What a decision says, upstream as request headers and to the client as response headers."""
-OURS: Final = (ENDPOINT, SERVED, SUBSET, *DECISION_HEADERS, MODALITY)
+OURS: Final = (ENDPOINT, SERVED, SUBSET, *DECISION_HEADERS, MODALITY, NODE, TRAILERS)
 """Request headers only we may set: Envoy removes a client's before anything reads them."""
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"

@@ -13,8 +13,15 @@ from typing import assert_never
 
 from msgspec import Struct, structs
 
+from ext_proc import names
+
 CHUNK_BYTES = 62_000
 """Largest body piece in one answer: Envoy refuses answers above 64 KiB in full duplex."""
+
+
+MAX_HEADERS = 100
+"""Lines of request headers, as Envoy's own default; the generated Envoy takes more, so that there is room for ours."""
+MAX_HEADER_BYTES = 60 * 1024
 
 
 class Mode(Enum):
@@ -49,6 +56,9 @@ class Headers(Struct, frozen=True):
     modes: tuple[Mode, Mode] | None = None
     attributes: Mapping[str, str] = {}
     subset: tuple[str, ...] | None = None
+    lines: int = 0
+    """Header lines as they came, before those of one name were joined; and what they weigh."""
+    size: int = 0
 
 
 class Body(Struct, frozen=True):
@@ -205,6 +215,8 @@ class Exchange:
             yield structs.replace(answer, phase=self._asked)
             return
         changed = answer.body if isinstance(answer, Route) else None
+        if self._trailers and isinstance(answer, Route):
+            answer = _with_trailers(answer)
         yield structs.replace(answer, phase=Phase.REQUEST_HEADERS)
         yield from _chunks(b"".join(pieces) if changed is None else changed, ends=not self._trailers)
         if self._trailers:
@@ -222,6 +234,11 @@ class Exchange:
         if event.modes is not None:
             self._request_mode, self._response_mode = event.modes
         self._head = event
+        if event.lines > MAX_HEADERS or event.size > MAX_HEADER_BYTES:
+            self._at = _At.CLOSED  # Envoy would refuse our answer for being more than it takes, with a 500 or 503
+            message = f"The request has more than {MAX_HEADERS} header lines, or than {MAX_HEADER_BYTES} bytes of them."
+            yield Refuse(status=431, message=message, reason="headers-too-large")
+            return
         declared = event.headers.get("content-length", "")
         if not event.ends and declared.isascii() and declared.isdigit() and int(declared[:20]) > self._limit:
             yield self._too_large()
@@ -279,6 +296,13 @@ class Exchange:
         self._pieces.clear()
         message = f"The request body is over the limit of {self._limit} bytes."
         return Refuse(status=413, message=message, reason="body-too-large")
+
+
+def _with_trailers(route: Route) -> Route:
+    """Marked for the route without retries: with them, Envoy keeps the body it was given and gives it to the pod twice
+    when the trailers let it go on (seen in 1.40; envoy#36119 is the same of retries themselves)."""
+    headers = {**route.headers, names.TRAILERS: "true"}
+    return structs.replace(route, headers=headers, remove=tuple(n for n in route.remove if n != names.TRAILERS))
 
 
 def _chunks(body: bytes, *, ends: bool) -> Iterator[Chunk]:

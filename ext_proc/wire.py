@@ -47,6 +47,8 @@ def event(message: bytes) -> Event | None:
                 modes=_modes(request),
                 attributes=_attributes(request.attributes),
                 subset=_subset(request),
+                lines=len(request.request_headers.headers.headers),
+                size=sum(len(h.key) + len(h.raw_value or h.value) for h in request.request_headers.headers.headers),
             )
         case "request_body":
             return Body(request.request_body.body, request.request_body.end_of_stream)

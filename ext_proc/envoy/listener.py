@@ -4,7 +4,8 @@ from pathlib import Path
 
 from envoy_data_plane.envoy.config.accesslog.v3 import AccessLog
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
-from envoy_data_plane.envoy.config.core.v3 import Http1ProtocolOptions, SubstitutionFormatString
+from envoy_data_plane.envoy.config.core.v3 import CidrRange, Http1ProtocolOptions, SubstitutionFormatString
+from envoy_data_plane.envoy.config.core.v3 import HttpProtocolOptions as CommonHttp
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
 from envoy_data_plane.envoy.extensions.access_loggers.file.v3 import FileAccessLog
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
@@ -24,9 +25,15 @@ from ext_proc.envoy.asking import asking
 from ext_proc.envoy.common import address, extension, seconds, struct
 from ext_proc.envoy.errors import openai_errors
 from ext_proc.envoy.routes import routes
+from ext_proc.protocol import MAX_HEADER_BYTES, MAX_HEADERS
 
 _LONG = seconds(3600)
 """Idle time of a stream: a queued prompt, or a model that thinks, may be silent for long."""
+
+
+_ROOM = 28
+"""Header lines, and _ROOM_KB kilobytes of them, for what we and Envoy add to the most a client may send."""
+_ROOM_KB = 4
 
 
 def listener(config: Config, access_log: Path | None = None) -> Listener:
@@ -65,8 +72,13 @@ def _connections(config: Config, access_log: Path | None) -> HttpConnectionManag
         access_log=[_access_log(access_log)] if access_log else [],
         use_remote_address=True,
         xff_num_trusted_hops=config.places.trusted_hops,
-        # No address is internal: x-envoy-* from a client steers nothing, wherever the client is.
-        internal_address_config=HttpConnectionManagerInternalAddressConfig(),
+        # No address is internal: x-envoy-* from a client steers nothing, wherever the client is. The list is not empty
+        # because Envoy would take its own for that: all private networks.
+        internal_address_config=HttpConnectionManagerInternalAddressConfig(
+            cidr_ranges=[CidrRange(address_prefix="255.255.255.255", prefix_len=32)]
+        ),
+        common_http_protocol_options=CommonHttp(max_headers_count=MAX_HEADERS + _ROOM),
+        max_request_headers_kb=MAX_HEADER_BYTES // 1024 + _ROOM_KB,
         preserve_external_request_id=True,
         server_header_transformation=HttpConnectionManagerServerHeaderTransformation.PASS_THROUGH,
         http_protocol_options=Http1ProtocolOptions(enable_trailers=True),

@@ -1,5 +1,7 @@
 """The routes: everything to the pods, and the decision back to the client."""
 
+from typing import Final
+
 from envoy_data_plane.envoy.config.core.v3 import (
     HeaderValue,
     HeaderValueOption,
@@ -23,15 +25,19 @@ from ext_proc import names
 from ext_proc.config import Config
 from ext_proc.envoy.common import NEVER, PODS, overwrite
 
-_COOKIE_SAFE = "[A-Za-z0-9._~-]+"
+COOKIE_SAFE: Final = HeaderMatcher(
+    name=names.SESSION, string_match=StringMatcher(safe_regex=RegexMatcher(regex="[A-Za-z0-9._~-]+"))
+)
+"""Only a session id that cannot break out of the cookie; without one there is nothing to set."""
+TRAILERS: Final = HeaderMatcher(name=names.TRAILERS, present_match=True)
+"""With retries Envoy would give the pod a body twice that has trailers behind it (`Exchange` marks those)."""
 
 
 def routes(config: Config) -> RouteConfiguration:
     """One host for every name; the decision goes back as response headers, without a message to us."""
-    cookie = config.sessions.cookie
-    found = [_to_pods(config)]
-    if cookie is not None:
-        found.insert(0, _with_cookie(_to_pods(config), cookie, config.sessions.ttl_s))
+    found = _both(config, "pods", retries=True)
+    if config.envoy.mode == "duplex":
+        found = [*_both(config, "pods-once", TRAILERS, retries=False), *found]
     return RouteConfiguration(
         name="pods",
         virtual_hosts=[
@@ -48,12 +54,18 @@ def routes(config: Config) -> RouteConfiguration:
     )
 
 
-def _to_pods(config: Config) -> Route:
-    return Route(
-        name="pods",
-        match=RouteMatch(prefix="/"),
-        route=RouteAction(cluster=PODS, timeout=NEVER, retry_policy=_next_node(config)),
-    )
+def _both(config: Config, name: str, *when: HeaderMatcher, retries: bool) -> list[Route]:
+    """With a cookie, where there is one to set, and without."""
+    plain, cookie = _to_pods(config, name, *when, retries=retries), config.sessions.cookie
+    if cookie is None:
+        return [plain]
+    with_cookie = _to_pods(config, f"{name}-with-cookie", *when, COOKIE_SAFE, retries=retries)
+    return [_with_cookie(with_cookie, cookie, config.sessions.ttl_s), plain]
+
+
+def _to_pods(config: Config, name: str, *when: HeaderMatcher, retries: bool) -> Route:
+    action = RouteAction(cluster=PODS, timeout=NEVER, retry_policy=_next_node(config) if retries else None)
+    return Route(name=name, match=RouteMatch(prefix="/", headers=list(when)), route=action)
 
 
 def _next_node(config: Config) -> RetryPolicy:
@@ -76,14 +88,6 @@ def _next_node(config: Config) -> RetryPolicy:
 
 
 def _with_cookie(route: Route, cookie: str, ttl_s: float) -> Route:
-    """Only for a session id that cannot break out of the cookie; without one there is nothing to set."""
-    route.name = "pods-with-cookie"
-    route.match = RouteMatch(
-        prefix="/",
-        headers=[
-            HeaderMatcher(name=names.SESSION, string_match=StringMatcher(safe_regex=RegexMatcher(regex=_COOKIE_SAFE)))
-        ],
-    )
     value = f"{cookie}=%REQ({names.SESSION})%; Path=/; Max-Age={ttl_s:.0f}; HttpOnly; SameSite=Lax"
     route.response_headers_to_add = [
         HeaderValueOption(

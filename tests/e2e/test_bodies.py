@@ -130,7 +130,8 @@ def test_trailers_behind_a_chunked_body_arrive(new_world, mode: str) -> None:
     world.loop.do(pod.stop())
     assert answer.startswith(b"HTTP/1.1 200"), answer
     sent = next(request for request in pod.requests if request.startswith(b"POST"))
-    assert b"".join(sent.partition(b"\r\n\r\n")[2].split(b"\r\n")[1::2]).startswith(b"hello world")
+    # Once: with retries on its route, Envoy would give the pod in duplex the body twice.
+    assert b"".join(sent.partition(b"\r\n\r\n")[2].split(b"\r\n")[1::2]) == b"hello worldx-sum: 42"
     assert b"x-sum: 42" in sent
 
 

@@ -6,7 +6,9 @@ import yaml
 
 from ext_proc import envoy, names
 from ext_proc.config import parse
+from tests.e2e.raw import say
 from tests.e2e.world import Envoy, World
+from tests.standin.pod import STATUS, WAIT
 from tests.standin.running import free_ports
 
 FORGED = dict.fromkeys(names.OURS, "forged") | {names.ENDPOINT: "127.0.0.1:1"}
@@ -30,6 +32,25 @@ def test_a_clients_copy_of_our_headers_never_reaches_a_pod(world: World, marker:
     seen = world.last(marker)
     assert "forged" not in dict(seen.headers).values()
     assert seen.header(names.ENDPOINT) != FORGED[names.ENDPOINT]
+
+
+def test_a_client_steers_nothing_in_envoy(world: World, marker: str) -> None:
+    """Not its time-outs, and above all not its retries: each would be one more generation on a GPU."""
+    steering = {"x-envoy-upstream-rq-timeout-ms": "1", "x-envoy-retry-on": "5xx", "x-envoy-max-retries": "5"}
+    headers = steering | {"x-request-id": marker, STATUS: "503", WAIT: "0.05"}
+    assert httpx.post(world.url + "/v1/chat/completions", json={}, headers=headers).status_code == 503
+    (seen,) = world.all(marker)
+    assert not [name for name, _ in seen.headers if name in steering]
+
+
+def test_a_hundred_headers_pass_and_more_are_a_431_whoever_says_so(world: World, marker: str) -> None:
+    """Ours need room: Envoy refuses an answer that would make more of them than it takes."""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx-request-id: {marker}\r\ncontent-length: 2\r\n"
+    for more, status in ((91, b"400"), (92, b"431"), (200, b"431")):  # nine others: :path and so on, and Envoy's own
+        lines = "".join(f"x-{i}: 1\r\n" for i in range(more))
+        answer = say(world.envoy.port, (head + lines + "\r\n{}").encode())
+        assert answer.startswith(b"HTTP/1.1 " + status), (more, answer)
+        assert b'"error"' in answer
 
 
 @pytest.mark.parametrize("mode", ["headers", "buffered", "duplex"])

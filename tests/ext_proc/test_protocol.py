@@ -5,8 +5,11 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ext_proc import names
 from ext_proc.protocol import (
     CHUNK_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
     Answer,
     Body,
     Chunk,
@@ -32,6 +35,7 @@ BUFFERED = (Mode.BUFFERED, Mode.NONE)
 NONE = (Mode.NONE, Mode.NONE)
 POST = {":method": "POST", ":path": "/v1/chat/completions"}
 ROUTE = Route(node="10.0.0.1:8000", headers={"a": "b"})
+ONCE = Route(node="10.0.0.1:8000", headers={"a": "b", names.TRAILERS: "true"})
 
 
 def say(*events: Event, answer: Answer = ROUTE, limit: int = 1_000_000) -> list[Command]:
@@ -128,7 +132,7 @@ def test_trailers_complete_a_duplex_body_and_no_chunk_says_it_ends():
     commands = say(Headers(POST, modes=DUPLEX), Body(b"abc"), Trailers())
     assert asked(commands) == [b"abc"]
     assert sent(commands) == [
-        at(Phase.REQUEST_HEADERS),
+        at(Phase.REQUEST_HEADERS, ONCE),
         Chunk(Phase.REQUEST_BODY, b"abc", ends=False),
         Pass(Phase.REQUEST_TRAILERS),
     ]
@@ -136,7 +140,14 @@ def test_trailers_complete_a_duplex_body_and_no_chunk_says_it_ends():
 
 def test_trailers_without_a_body_get_no_chunk():
     commands = say(Headers(POST, modes=DUPLEX), Trailers())
-    assert sent(commands) == [at(Phase.REQUEST_HEADERS), Pass(Phase.REQUEST_TRAILERS)]
+    assert sent(commands) == [at(Phase.REQUEST_HEADERS, ONCE), Pass(Phase.REQUEST_TRAILERS)]
+
+
+def test_a_route_without_retries_is_not_unmarked_again():
+    answer = Route(node="10.0.0.1:8000", headers={}, remove=(names.NOTICE, names.TRAILERS))
+    route = sent(say(Headers(POST, modes=DUPLEX), Trailers(), answer=answer))[0]
+    assert isinstance(route, Route)
+    assert route.remove == (names.NOTICE,)
 
 
 def test_a_second_end_of_stream_is_ignored_in_duplex():
@@ -147,6 +158,15 @@ def test_a_second_end_of_stream_is_ignored_in_duplex():
 
 def test_a_duplex_body_without_headers_is_handed_on():
     assert say(Body(b"abc", ends=True)) == [Chunk(Phase.REQUEST_BODY, b"abc", ends=True)]
+
+
+def test_more_headers_than_leave_room_for_ours_are_refused():
+    for modes in (DUPLEX, BUFFERED, NONE):
+        for many in ({"lines": MAX_HEADERS + 1}, {"size": MAX_HEADER_BYTES + 1}):
+            (refused,) = say(Headers(POST, modes=modes, **many), Body(b"abc", ends=True))[:1]
+            assert isinstance(refused, Refuse)
+            assert refused.status == 431
+        assert asked(say(Headers(POST, ends=True, modes=modes, lines=MAX_HEADERS, size=MAX_HEADER_BYTES)))
 
 
 def test_a_declared_length_over_the_limit_is_refused_at_the_headers():
