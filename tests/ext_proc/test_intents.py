@@ -1,6 +1,8 @@
 """Encoding beside the event loop: bounded, shared, remembered."""
 
 import asyncio
+import os
+import sys
 import threading
 
 import numpy as np
@@ -47,6 +49,21 @@ async def test_the_event_loop_goes_on_while_a_text_is_encoded():
     encoder.go.set()
     assert (await running) is not None
     assert source.known("a") == await running
+    source.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has its process's priority")
+async def test_encoding_gives_way_to_the_event_loop():
+    class Ranked(Held):
+        def embed(self, text: str) -> Embedding:
+            self.priority = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            return super().embed(text)
+
+    encoder = Ranked()
+    encoder.go.set()
+    source = intents(encoder)
+    await source.begin("a")
+    assert encoder.priority > os.getpriority(os.PRIO_PROCESS, 0)
     source.close()
 
 
