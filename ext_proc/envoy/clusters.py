@@ -18,6 +18,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     HealthCheckGrpcHealthCheck,
     Http1ProtocolOptions,
     Http2ProtocolOptions,
+    KeepaliveSettings,
     Locality,
 )
 from envoy_data_plane.envoy.config.core.v3 import HttpProtocolOptions as CommonHttp
@@ -141,7 +142,11 @@ def workers(server: Server) -> Cluster:
             _OPTIONS: Any.pack(
                 HttpProtocolOptions(
                     explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(
-                        http2_protocol_options=Http2ProtocolOptions()
+                        # In duplex Envoy has no time-out of its own for our answer: a worker that hangs (stopped, or
+                        # its machine gone) would hold its requests for an hour. Its connection says so within seconds.
+                        http2_protocol_options=Http2ProtocolOptions(
+                            connection_keepalive=KeepaliveSettings(interval=seconds(1), timeout=seconds(2))
+                        )
                     )
                 )
             )

@@ -76,7 +76,8 @@ def _next_node(config: Config) -> RetryPolicy:
     """
     return RetryPolicy(
         retry_on="connect-failure",
-        num_retries=max(1, config.rules.fallbacks),
+        # One more than there are nodes to go to: with a single one named, Envoy's first retry goes to that very node.
+        num_retries=1 + max(1, config.rules.fallbacks),
         retry_host_predicate=[
             RetryPolicyRetryHostPredicate(
                 name="envoy.retry_host_predicates.previous_hosts",

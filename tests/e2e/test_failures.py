@@ -3,7 +3,9 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 
 from ext_proc import names
@@ -80,6 +82,21 @@ def test_a_dead_pod_costs_no_request(new_world, mode: str) -> None:
     with world.client() as client:
         statuses = [client.post(CHAT, json=BODY).status_code for _ in range(30)]
     assert statuses == [200] * 30
+
+
+@pytest.mark.parametrize("mode", ["headers", "buffered", "duplex"])
+def test_a_worker_that_hangs_holds_nobody_for_long(new_world, mode: str) -> None:
+    """Requests with a body already on its way to us are lost in duplex, but told so; all others go on without us."""
+    world: World = new_world(mode)
+    assert world.service is not None
+    world.service.send(signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: httpx.post(world.url + CHAT, json=BODY, timeout=10), range(8)))
+    finally:
+        world.service.send(signal.SIGCONT)
+    assert {answer.status_code for answer in answers} <= ({200, 503} if mode == "duplex" else {200})
+    assert all("error" in answer.json() for answer in answers if answer.status_code == 503)
 
 
 def test_a_pod_that_comes_back_is_used_again(new_world) -> None:
