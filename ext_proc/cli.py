@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--body", type=Path, help="a request body, JSON")
     explain.add_argument("--ip", help="the client's address")
     explain.add_argument("--path", default="/v1/chat/completions")
-    explain.add_argument("--model", help="with --prompt: the model named (default: the configured auto name)")
+    explain.add_argument("--model", help="with --prompt: the model named (default: auto, where a pool names one)")
     explain.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="a request header")
     explain.add_argument("--json", action="store_true", help="for machines")
 
@@ -104,8 +104,10 @@ def _explain(options: argparse.Namespace) -> int:
     if options.body is not None:
         body = _read(options.body)
     else:
-        model = options.model or config.rules.auto_model
-        body = json.dumps({"model": model, "messages": [{"role": "user", "content": options.prompt}]}).encode()
+        # `auto` means something only where a pool names a model.
+        auto = config.rules.auto_model if any(pool.model for pool in config.rules.pools.values()) else None
+        said = {"model": options.model or auto, "messages": [{"role": "user", "content": options.prompt}]}
+        body = json.dumps({name: value for name, value in said.items() if value is not None}).encode()
     told = asyncio.run(explain.ask(config, path=options.path, headers=headers, body=body, address=options.ip))
     print(explain.as_json(told).decode()) if options.json else explain.show(told)
     return 0

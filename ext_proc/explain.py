@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ext_proc import names
 from ext_proc.app import Parts
@@ -44,7 +45,7 @@ def as_json(told: Explained) -> bytes:
 
 
 def show(told: Explained, console: Console | None = None) -> None:
-    """For people."""
+    """For people. Nothing printed is markup: an IPv6 address and a client's own words may hold brackets."""
     out = console or Console()
     _facts(told, out)
     _candidates(told, out)
@@ -82,14 +83,14 @@ def _facts(told: Explained, out: Console) -> None:
         table.add_row("hints", ", ".join(wishes))
     if features.missing:
         table.add_row("missing", ", ".join(features.missing))
-    out.print(table)
+    out.print(table, markup=False)
 
 
 def _candidates(told: Explained, out: Console) -> None:
     explanation = told.explanation
     for why, nodes in explanation.dropped.items():
         shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
-        out.print(f"dropped by {why}: {shown}")
+        out.print(f"dropped by {why}: {shown}", markup=False)
     if not explanation.candidates:
         return
     table = Table("node", *explanation.candidates[0].criteria, "points", box=None)
@@ -99,7 +100,7 @@ def _candidates(told: Explained, out: Console) -> None:
             *(f"{points:.3f}" for points in candidate.criteria.values()),
             f"{candidate.points:.3f}",
         )
-    out.print(table)
+    out.print(table, markup=False)
     if len(explanation.candidates) > 12:
         out.print(f"… and {len(explanation.candidates) - 12} more")
 
@@ -108,16 +109,18 @@ def _outcome(told: Explained, out: Console) -> None:
     outcome = told.explanation.outcome
     if isinstance(outcome, Shed):
         status = told.answer.status if isinstance(told.answer, Refuse) else 503
-        out.print(f"[bold]→ answered by us: {status} {outcome.reason}[/bold]: {outcome.detail}")
+        out.print(Text(f"→ answered by us: {status} {outcome.reason}", "bold"), outcome.detail, sep=": ", markup=False)
         return
     node = outcome.node
     out.print(
-        f"[bold]→ {node.address}[/bold] (pool {node.pool}, region {node.region or '–'}), "
+        Text(f"→ {node.address}", "bold"),
+        f"(pool {node.pool}, region {node.region or '–'}), "
         f"tier {outcome.tier}, confidence {outcome.confidence:.2f}"
         + (f", model {outcome.model}" if outcome.model else ""),
+        markup=False,
         soft_wrap=True,
     )
     for reason in outcome.because:
-        out.print(f"  because {reason}", soft_wrap=True)
+        out.print(f"  because {reason}", markup=False, soft_wrap=True)
     if outcome.fallbacks:
-        out.print(f"  then {', '.join(fallback.address for fallback in outcome.fallbacks)}")
+        out.print(f"  then {', '.join(fallback.address for fallback in outcome.fallbacks)}", markup=False)

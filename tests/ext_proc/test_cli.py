@@ -68,6 +68,15 @@ def test_explain_shows_a_refusal_too(config, capsys):
     assert "answered by us: 404 unknown-model" in capsys.readouterr().out
 
 
+def test_explain_prints_brackets_as_they_are(config, tmp_path, capsys):
+    assert cli.main(["explain", "--config", config, "--prompt", "hi", "--model", "[/b][red]"]) == 0
+    assert "`[/b][red]` does not exist" in " ".join(capsys.readouterr().out.split())
+    path = tmp_path / "six.yaml"
+    path.write_text('fleet: {nodes: [{address: "[fd00::1]:9"}]}\n')
+    assert cli.main(["explain", "--config", str(path), "--prompt", "hi"]) == 0
+    assert "→ [fd00::1]:9 (pool general" in capsys.readouterr().out
+
+
 def test_explain_wants_name_equals_value(config, capsys):
     assert cli.main(["explain", "--config", config, "--prompt", "hi", "--header", "oops"]) == 1
     assert "expected NAME=VALUE" in capsys.readouterr().err
