@@ -114,9 +114,15 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    config = configuration.load(options.config)
-    for warning in configuration.warnings(config):
+    from ext_proc import check  # noqa: PLC0415 - reads databases and bundles
+
+    found = check.check(configuration.load(options.config))
+    for warning in found.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    for mistake in found.mistakes:
+        print(f"isogloss: {mistake}", file=sys.stderr)
+    if found.mistakes:
+        return 1
     print(f"{options.config}: good")
     return 0
 

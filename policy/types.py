@@ -17,6 +17,9 @@ K = TypeVar("K")
 Name = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,128}\Z")]
 """A name that travels in a header: visible ASCII."""
 
+Continent = Annotated[str, msgspec.Meta(pattern=r"^(AF|AN|AS|EU|NA|OC|SA)\Z")]
+"""As in GeoLite2; another spelling would make every node one abroad."""
+
 Modality = Literal["text", "image+text", "audio+text"]
 Tier = Literal["normal", "degraded", "last-resort"]
 """How much of what a good decision needs was there.
@@ -116,13 +119,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     identity: str = ""
     region: Name | None = None
     zone: Name | None = None
-    continent: str | None = None
-    latitude: float | None = None
-    longitude: float | None = None
+    continent: Continent | None = None
+    latitude: Annotated[float, msgspec.Meta(ge=-90.0, le=90.0)] | None = None
+    longitude: Annotated[float, msgspec.Meta(ge=-180.0, le=180.0)] | None = None
     modalities: tuple[Modality, ...] = ("text",)
-    context_length: int | None = None
+    context_length: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Tokens of prompt and answer together; None: unknown, so nothing is too long."""
-    qps_limit: float = 10.0
+    qps_limit: Annotated[float, msgspec.Meta(gt=0.0)] = 10.0
     """Requests per second at which the node counts as full."""
     draining: bool = False
 

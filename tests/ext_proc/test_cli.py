@@ -40,6 +40,35 @@ def test_check_says_good_or_what_is_wrong(config, tmp_path, capsys):
     assert cli.main(["check", "--config", str(tmp_path / "none.yaml")]) == 1
 
 
+def test_check_finds_all_the_service_would_not_start_with(tmp_path, capsys):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(
+        "places: {databases: [none.mmdb]}\nbundle: nowhere\nfleet: {nodes: [{address: 'localhost:8000'}]}\n"
+    )
+    assert cli.main(["check", "--config", str(wrong)]) == 1
+    said = capsys.readouterr().err
+    for word in ("none.mmdb", "nowhere", "localhost:8000"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["latitude: 530", "longitude: -181", "continent: Europe", "qps_limit: 0", "qps_limit: .nan", "context_length: 0"],
+)
+def test_a_node_out_of_range_is_named(tmp_path, capsys, field):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(f"fleet: {{nodes: [{{address: '10.0.0.1:8000', {field}}}]}}")
+    assert cli.main(["check", "--config", str(wrong)]) == 1
+    assert f"fleet.nodes[0].{field.split(':')[0]}" in capsys.readouterr().err
+
+
+def test_an_intent_the_bundle_does_not_have_is_a_warning(tmp_path, capsys):
+    odd = tmp_path / "odd.yaml"
+    odd.write_text("rules: {pools: {code: {intents: [codding]}}}")
+    assert cli.main(["check", "--config", str(odd)]) == 0
+    assert "no intent 'codding'; it has business, coding" in capsys.readouterr().err
+
+
 def test_explain_shows_the_decision_with_its_points_and_reasons(config, capsys):
     assert cli.main(["explain", "--config", config, "--prompt", "Write a Rust function that sorts a vector."]) == 0
     out = capsys.readouterr().out
