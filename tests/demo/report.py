@@ -127,13 +127,14 @@ def ms(seconds: float) -> str:
 
 
 def _where(seen: Seen) -> Table:
-    table = Table(title="Who was sent where: region and pool most chosen, and how often", title_justify="left")
-    table.add_column("intent")
-    for name in CONTINENTS.values():
-        table.add_column(name)
+    # Two lines a cell, so that it fits 120 columns; on 80 the names break, and none is cut.
+    title = "Who was sent where: region and pool most chosen, and how often"
+    table = Table(title=title, title_justify="left", padding=(0, 0, 0, 1))
+    for name in ("intent", *CONTINENTS.values()):
+        table.add_column(name, overflow="fold")
     cells: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for answer in seen.routed:
-        where = "/".join(seen.setting.nodes[answer.node])
+        where = "\n".join(seen.setting.nodes[answer.node])
         cells[answer.conversation.intent, answer.conversation.client.continent][where] += 1
     for intent in sorted({intent for intent, _ in cells}):
         row = []
