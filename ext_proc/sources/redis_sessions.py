@@ -152,13 +152,19 @@ class RedisSessions:
                 began = self._clock()
                 running = asyncio.get_running_loop().create_task(self._run(command))
                 self._running.add(running)
-                running.add_done_callback(self._running.discard)
+                running.add_done_callback(self._ended)
                 return await asyncio.shield(running)
         except TimeoutError as exc:
             # A request that waited most of its time for its turn says nothing about Redis.
             if running is not None and self._clock() - began > self._seconds / 2:
                 self._failed(exc)
             raise SourceDown("sessions") from exc
+
+    def _ended(self, running: "asyncio.Task[Any]") -> None:
+        """Nobody may be waiting for it any more: how it failed is counted already, and no traceback is owed."""
+        self._running.discard(running)
+        if not running.cancelled() and isinstance(error := running.exception(), Exception):
+            log.debug("sessions: %s", error)
 
     async def _run(self, command: Callable[[], Awaitable[Any]]) -> Any:
         """One command to its end, then the gate is open for another."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import random
 import time
 from collections.abc import AsyncIterator
@@ -92,6 +93,17 @@ async def test_a_session_unused_is_forgotten_by_redis_itself(redis: RedisServer)
         await bound(sessions, "key")
     async with Redis.from_url(redis.url) as client:
         assert 0 < await client.pttl(PREFIX + "key") <= 1_800_000
+
+
+async def test_a_command_nobody_waits_for_any_more_ends_without_a_traceback(redis: RedisServer, caplog):
+    async with opened(redis.url, budget_ms=50.0) as sessions:
+        await bound(sessions, "key")
+        redis.stop()
+        assert (await asked(sessions, "key"))[0] == 1
+        await asyncio.sleep(1.2)  # the command's own end
+        gc.collect()
+        redis.go_on()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize("junk", [b"", b"\xc1", b"junk", b"\x92\xa3key\x80"])
