@@ -66,21 +66,23 @@ def event(message: bytes) -> Event | None:
 
 def response(command: Pass | Route | Chunk | Refuse | Undecided | Decide) -> bytes:
     """The ProcessingResponse that carries *command* out."""
+    if isinstance(command, Pass):
+        return _passed(command.phase)
+    out = _Response()
     match command:
-        case Pass():
-            return _passed(command.phase)
         case Route():
-            return _route(command)
+            _route(out, command)
         case Undecided():
-            return _undecided(command)
+            _undecided(out, command)
         case Chunk():
-            return _chunk(command)
+            _chunk(out, command)
         case Refuse():
-            return _refuse(command)
+            _refuse(out, command)
         case Decide():
             raise TypeError("Decide is a question to the router, not an answer to Envoy")
         case _:
             assert_never(command)
+    return bytes(out.SerializeToString())
 
 
 def _headers(pairs: Any) -> Mapping[str, str]:
@@ -144,8 +146,7 @@ def _common(out: Any, phase: Phase) -> Any:
     return getattr(out, _FIELDS[phase]).response
 
 
-def _route(route: Route) -> bytes:
-    out = _Response()
+def _route(out: Any, route: Route) -> None:
     common = _common(out, route.phase)
     common.clear_route_cache = True
     mutation = common.header_mutation
@@ -157,15 +158,12 @@ def _route(route: Route) -> bytes:
         _set(mutation, "content-length", str(len(route.body)))  # another length than Envoy's is a 500
     lb = out.dynamic_metadata.fields[names.LB_METADATA].struct_value
     lb.fields[names.ENDPOINT].string_value = route.node
-    return out.SerializeToString()  # type: ignore[no-any-return]
 
 
-def _undecided(undecided: Undecided) -> bytes:
-    out = _Response()
+def _undecided(out: Any, undecided: Undecided) -> None:
     common = _common(out, undecided.phase)
     common.SetInParent()
     common.header_mutation.remove_headers.extend(undecided.remove)
-    return out.SerializeToString()  # type: ignore[no-any-return]
 
 
 def _set(mutation: Any, name: str, value: str) -> None:
@@ -174,17 +172,14 @@ def _set(mutation: Any, name: str, value: str) -> None:
     option.header.raw_value = value.encode("latin-1", "replace")
 
 
-def _chunk(chunk: Chunk) -> bytes:
-    out = _Response()
+def _chunk(out: Any, chunk: Chunk) -> None:
     piece = _common(out, chunk.phase).body_mutation.streamed_response
     piece.body = chunk.data
     piece.end_of_stream = chunk.ends
     piece.SetInParent()
-    return out.SerializeToString()  # type: ignore[no-any-return]
 
 
-def _refuse(refuse: Refuse) -> bytes:
-    out = _Response()
+def _refuse(out: Any, refuse: Refuse) -> None:
     reply = out.immediate_response
     reply.status.code = refuse.status
     reply.body = errors.openai(refuse.status, refuse.message, refuse.param)
@@ -192,4 +187,3 @@ def _refuse(refuse: Refuse) -> bytes:
     _set(reply.headers, "content-type", "application/json")  # else Envoy says text/plain
     for name, value in refuse.headers.items():
         _set(reply.headers, name, value)
-    return out.SerializeToString()  # type: ignore[no-any-return]
