@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import os
 import secrets
 import signal
 from contextlib import AsyncExitStack
@@ -28,7 +27,7 @@ from ext_proc.sources.sessions import MemorySessions, Sessions
 from models import bundle
 from models.backends import open_embedder
 from models.clusters import Clusters
-from models.embedder import Encoder
+from models.embedder import Embedder, Encoder, cores
 
 log = logging.getLogger(__name__)
 
@@ -125,11 +124,15 @@ async def serve(config: Config, worker: int = 0) -> None:
 def _intents(config: Config) -> Intents:
     active = bundle.load(config.bundle or bundle.DEFAULT)
     settings = config.encoder
-    embedder = open_embedder(active.encoder(encoder(settings)))
-    active.require(embedder.fingerprint)
-    embedder.embed("warm up")
-    threads = settings.threads or os.cpu_count() or 1
-    return Intents(embedder, Clusters(active), threads=threads, queue=settings.queue, cache=settings.cache)
+
+    def opened() -> Embedder:
+        embedder = open_embedder(active.encoder(encoder(settings)))
+        active.require(embedder.fingerprint)
+        embedder.embed("warm up")
+        return embedder
+
+    threads = settings.threads or cores()
+    return Intents(opened, Clusters(active), threads=threads, queue=settings.queue, cache=settings.cache)
 
 
 def encoder(settings: configuration.Encoder) -> Encoder:

@@ -120,7 +120,7 @@ def _outcome(told: Explained, out: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
-    for reason in outcome.because:
+    for reason in told.explanation.because:
         out.print(f"  because {reason}", markup=False, soft_wrap=True)
     if outcome.fallbacks:
         out.print(f"  then {', '.join(fallback.address for fallback in outcome.fallbacks)}", markup=False)

@@ -172,10 +172,17 @@ def _clip(raw: memoryview, window: int) -> tuple[str, bool]:
 
 def _without_base64(text: str) -> str:
     """Words of 256 and more base64 letters left out. Splitting first keeps the pattern off ordinary words."""
-    words = text.split(" ")
-    if max(map(len, words)) < 256:
+    # A word of 256 letters covers one of these places, however it lies.
+    if not any(_word(text, at) >= 256 for at in range(255, len(text), 256)):
         return text.strip()
-    return " ".join(_BASE64.sub(" ", word) if len(word) >= 256 else word for word in words).strip()
+    return " ".join(_BASE64.sub(" ", word) if len(word) >= 256 else word for word in text.split(" ")).strip()
+
+
+def _word(text: str, at: int) -> int:
+    """Letters of the word that the letter *at* is in, no more than 256 to either side."""
+    start, end = max(0, at - 256), at + 256
+    before, after = text.rfind(" ", start, at), text.find(" ", at, end)
+    return (min(len(text), end) if after < 0 else after) - (start if before < 0 else before + 1)
 
 
 def _ends(text: str, window: int, *, cut: bool) -> tuple[str, bool]:

@@ -70,12 +70,13 @@ class Router:
         """Never later than the deadline by more than the decision itself takes."""
         began = time.perf_counter()  # uvloop's own clock is good to a millisecond only
         loop = asyncio.get_running_loop()
+        until = loop.time() + self._config.server.deadline_ms / 1000.0  # reading a large body counts
         parsed = self._read(asked)
         if parsed.malformed and self._config.server.reject_malformed:
             self._metrics.read(parsed)
             return self._refused(Refuse(status=400, message="The request body is not valid JSON.", reason="malformed"))
 
-        session, features = await self._facts(asked, parsed)
+        session, features = await self._facts(asked, parsed, until)
         outcome = decide(parsed.request, features, self._fleet.fleet, self._config.rules)
         if isinstance(outcome, Shed):
             self._metrics.read(parsed)
@@ -89,8 +90,9 @@ class Router:
 
     async def explain(self, asked: Decide) -> Explained:
         """The decision `route` would take now, with all that went into it; nothing is counted or remembered."""
+        until = asyncio.get_running_loop().time() + self._config.server.deadline_ms / 1000.0
         parsed = self._read(asked)
-        session, features = await self._facts(asked, parsed)
+        session, features = await self._facts(asked, parsed, until)
         explanation = explain(parsed.request, features, self._fleet.fleet, self._config.rules)
         outcome = explanation.outcome
         if isinstance(outcome, Shed):
@@ -103,8 +105,7 @@ class Router:
         window = self._config.encoder.tokens * CHARACTERS_A_TOKEN
         return parse.read(asked, turn=self._turn, auto_model=self._config.rules.auto_model, window=window)
 
-    async def _facts(self, asked: Decide, parsed: Parsed) -> tuple[Session, Features]:
-        until = asyncio.get_running_loop().time() + self._config.server.deadline_ms / 1000.0
+    async def _facts(self, asked: Decide, parsed: Parsed, until: float) -> tuple[Session, Features]:
         session = identify(asked.headers, parsed.user, self._client(asked), self._config.sessions, self._secret)
         features = await self._gather.features(parsed, session, asked.headers, asked.attributes, until=until)
         return session, features

@@ -1,6 +1,7 @@
 """Protobuf to events, commands to protobuf: the only reader of Envoy's messages."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, assert_never
 
 from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingRequest, ProcessingResponse
@@ -27,6 +28,7 @@ from ext_proc.protocol import (
 _messages = schema.messages(ProcessingRequest, ProcessingResponse)
 _Request = _messages["ProcessingRequest"]
 _Response = _messages["ProcessingResponse"]
+_Mutation = _messages["HeaderMutation"]
 _MODES = {mode.value: mode for mode in Mode}
 _OVERWRITE = 2  # HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD: Envoy's own default would append
 _FIELDS = {phase: phase.name.lower() for phase in Phase}
@@ -41,14 +43,16 @@ def event(message: bytes) -> Event | None:
     request = _Request.FromString(message)
     match request.WhichOneof("request"):
         case "request_headers":
+            pairs = request.request_headers.headers.headers
+            headers, size = _headers(pairs)
             return Headers(
-                headers=_headers(request.request_headers.headers.headers),
+                headers=headers,
                 ends=request.request_headers.end_of_stream,
                 modes=_modes(request),
                 attributes=_attributes(request.attributes),
                 subset=_subset(request),
-                lines=len(request.request_headers.headers.headers),
-                size=sum(len(h.key) + len(h.raw_value or h.value) for h in request.request_headers.headers.headers),
+                lines=len(pairs),
+                size=size,
             )
         case "request_body":
             return Body(request.request_body.body, request.request_body.end_of_stream)
@@ -85,16 +89,18 @@ def response(command: Pass | Route | Chunk | Refuse | Undecided | Decide) -> byt
     return bytes(out.SerializeToString())
 
 
-def _headers(pairs: Any) -> Mapping[str, str]:
-    """One value a name; several lines of a name are joined as HTTP allows (cookies by '; ')."""
+def _headers(pairs: Any) -> tuple[Mapping[str, str], int]:
+    """One value a name, and what all weigh; lines of one name are joined as HTTP allows (cookies by '; ')."""
     out: dict[str, str] = {}
+    size = 0
     for pair in pairs:
         name = pair.key.lower()
         value = pair.raw_value.decode("latin-1") or pair.value
+        size += len(name) + len(value)
         if name in out:
             value = out[name] + ("; " if name == "cookie" else ", ") + value
         out[name] = value
-    return out
+    return out, size
 
 
 def _modes(request: Any) -> tuple[Mode, Mode] | None:
@@ -150,9 +156,9 @@ def _route(out: Any, route: Route) -> None:
     common = _common(out, route.phase)
     common.clear_route_cache = True
     mutation = common.header_mutation
-    mutation.remove_headers.extend(route.remove)
-    for name, value in route.headers.items():
-        _set(mutation, name, value)
+    mutation.MergeFromString(b"".join([_line(name, value) for name, value in route.headers.items()]))
+    if route.remove:
+        mutation.remove_headers.extend(route.remove)
     if route.body is not None and route.phase is Phase.REQUEST_BODY:
         common.body_mutation.body = route.body
         _set(mutation, "content-length", str(len(route.body)))  # another length than Envoy's is a 500
@@ -164,6 +170,14 @@ def _undecided(out: Any, undecided: Undecided) -> None:
     common = _common(out, undecided.phase)
     common.SetInParent()
     common.header_mutation.remove_headers.extend(undecided.remove)
+
+
+@lru_cache(maxsize=1024)
+def _line(name: str, value: str) -> bytes:
+    """A mutation that sets one header; joined they are the mutation that sets all. Most values come again."""
+    mutation = _Mutation()
+    _set(mutation, name, value)
+    return bytes(mutation.SerializeToString())
 
 
 def _set(mutation: Any, name: str, value: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
@@ -80,3 +82,8 @@ class Embedder(Protocol):
 
     def embed(self, text: str) -> Embedding:
         """Never fails for a string, whatever is in it; time and memory do not grow with its length."""
+
+
+def cores() -> int:
+    """CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -19,7 +19,7 @@ from models.errors import GraphRefused
 from models.files import digest, replace
 from models.weights import Weights
 
-BUILDER = 1
+BUILDER = 2
 """Version of the arithmetic in onnx_graph.py: raise it, and every cached graph is built anew."""
 
 log = logging.getLogger(__name__)

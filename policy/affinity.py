@@ -16,8 +16,8 @@ class Stay(NamedTuple):
     released: str | None = None
 
 
-def pinned(view: View, group: Bools, left: Bools) -> Stay:
-    """*group*: the nodes to choose from, [n]; *left*: all that may answer, [n].
+def pinned(view: View, left: Bools) -> Stay:
+    """*left*: the nodes that may answer, [n].
 
     A retry goes where its first try went; otherwise a client's hint and a conversation that turned to another
     pool's intent outweigh the session.
@@ -28,14 +28,14 @@ def pinned(view: View, group: Bools, left: Bools) -> Stay:
     where = view.fleet.by_address.get(binding.node)
     if where is None or view.fleet.nodes[where].key != binding.identity:
         return Stay(released="its node is gone")
-    if view.fleet.full[where]:
+    if view.fleet.full.item(where):
         return Stay(released="its node is over the watermark")
-    if not left[where]:
+    if not left.item(where):
         return Stay(released="its node is not eligible for this request")
     if not view.retry:
         for hint in view.request.hints:
             wished = filters.hinted(view, hint)
-            if not wished[where] and np.count_nonzero(group & wished):
+            if not wished[where] and np.count_nonzero(filters.first(view, left) & wished):
                 return Stay(released=f"hint {hint.key}={hint.value}")
         if view.intent is not None and view.fleet.nodes[where].pool != view.pool and view.pool in view.fleet.pools:
             return Stay(released=f"the conversation turned to {view.intent}")

@@ -8,7 +8,12 @@ from policy.types import Bools
 from policy.view import View
 
 
-def meaning(view: View) -> Iterator[str]:
+def all_of(view: View, best: int, dropped: Mapping[str, Bools], stay: Stay) -> tuple[str, ...]:
+    """Every reason for *best*, in the order in which it came up."""
+    return (*_meaning(view), *_place(view, best), *_absent(view, best, dropped), *_session(view, stay))
+
+
+def _meaning(view: View) -> Iterator[str]:
     """What the request is about, and the pool that follows."""
     read = view.features.intent
     if view.intent is not None:
@@ -18,7 +23,7 @@ def meaning(view: View) -> Iterator[str]:
         yield f"intent unsure (nearest {read.nearest}, {read.confidence:.2f}) → pool {view.pool}"
 
 
-def place(view: View, best: int) -> Iterator[str]:
+def _place(view: View, best: int) -> Iterator[str]:
     """Where the client is, and how far the node."""
     known = view.features.place
     if known is None:
@@ -28,20 +33,22 @@ def place(view: View, best: int) -> Iterator[str]:
     yield f"place by {known.source}{far}"
 
 
-def absent(view: View, dropped: Mapping[str, Bools], room: bool) -> Iterator[str]:
+def _absent(view: View, best: int, dropped: Mapping[str, Bools]) -> Iterator[str]:
     """What was left out, and what was not known."""
     for why, mask in dropped.items():
         yield f"dropped by {why}: {int(mask.sum())}"
     for name in view.features.missing:
         yield f"no answer in time: {name}"
-    if not room:
-        yield "no node has headroom"
+    if not view.roomy(best):
+        yield "no headroom left on it"
 
 
-def session(view: View, stay: Stay) -> Iterator[str]:
-    """What the session had to say."""
+def _session(view: View, stay: Stay) -> Iterator[str]:
+    """What the session had to say; without it the strategy chose."""
     if stay.node is not None:
         yield "session stays" + (" (retry)" if view.retry else "")
+    else:
+        yield f"strategy {view.rules.strategy}"
     if stay.released is not None:
         yield f"session released: {stay.released}"
     if view.conflict:

@@ -15,11 +15,11 @@ def confidence(view: View, node: int, tier: Tier) -> float:
     Latency nobody measured is the way there and back; errors nobody counted are none.
     """
     fleet = view.fleet
-    latency = float(fleet.latency_ms[node])
+    latency = fleet.latency_ms.item(node)
     if math.isnan(latency):
         km = view.km(node)
         latency = 0.0 if math.isnan(km) else km * RTT_MS_PER_KM
-    errors = float(fleet.error_rate[node])
+    errors = fleet.error_rate.item(node)
     base = 1.0 - latency / 2000.0 - 2.0 * (0.0 if math.isnan(errors) else errors)
     intent = UNKNOWN if view.features.intent is None else view.features.intent.confidence
     sure = min(1.0, max(0.0, base) * intent)

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from policy import affinity, because, filters
+from policy.affinity import Stay
 from policy.confidence import confidence
 from policy.rules import Rules
 from policy.strategies import STRATEGIES, Ranking
@@ -27,6 +28,7 @@ class Explanation(msgspec.Struct, frozen=True):
     """A decision with everything that was compared for it, best candidate first."""
 
     outcome: Decision | Shed
+    because: tuple[str, ...]
     dropped: Mapping[str, tuple[str, ...]]
     candidates: tuple[Candidate, ...] = ()
 
@@ -42,6 +44,7 @@ class _Weighed(NamedTuple):
     dropped: Mapping[str, Bools] = {}
     nodes: Indices = _NOBODY
     ranking: Ranking = _UNRANKED
+    stay: Stay = Stay()
 
 
 def decide(request: Request, features: Features, fleet: Fleet, rules: Rules) -> Decision | Shed:
@@ -51,7 +54,11 @@ def decide(request: Request, features: Features, fleet: Fleet, rules: Rules) -> 
 
 def explain(request: Request, features: Features, fleet: Fleet, rules: Rules) -> Explanation:
     """The very decision `decide` takes, with all it compared."""
-    weighed = _weigh(View(request, features, fleet, rules), compare=True)
+    view = View(request, features, fleet, rules)
+    weighed = _weigh(view, compare=True)
+    reasons: tuple[str, ...] = ()
+    if isinstance(weighed.outcome, Decision):
+        reasons = because.all_of(view, fleet.by_address[weighed.outcome.node.address], weighed.dropped, weighed.stay)
     names = {why: tuple(fleet.nodes[i].address for i in np.flatnonzero(mask)) for why, mask in weighed.dropped.items()}
     points, criteria = weighed.ranking
     candidates = tuple(
@@ -62,7 +69,7 @@ def explain(request: Request, features: Features, fleet: Fleet, rules: Rules) ->
         )
         for i in np.argsort(-points, kind="stable")
     )
-    return Explanation(weighed.outcome, names, candidates)
+    return Explanation(weighed.outcome, reasons, names, candidates)
 
 
 def _weigh(view: View, *, compare: bool) -> _Weighed:
@@ -73,12 +80,11 @@ def _weigh(view: View, *, compare: bool) -> _Weighed:
     if not np.count_nonzero(left):
         return _Weighed(filters.shed(view, dropped), dropped)
 
-    group, room = filters.first(view, left)
-    stay = affinity.pinned(view, group, left)
+    stay = affinity.pinned(view, left)
     if stay.node is not None and not (view.rules.fallbacks or compare):
         nodes, ranking, best = _NOBODY, _UNRANKED, stay.node  # nothing else is asked for, so nothing is compared
     else:
-        nodes = group.nonzero()[0]
+        nodes = filters.first(view, left).nonzero()[0]
         ranking = STRATEGIES[view.rules.strategy](view, nodes)
         best = stay.node if stay.node is not None else int(nodes[_top(ranking, view.request.turn)])
 
@@ -91,17 +97,10 @@ def _weigh(view: View, *, compare: bool) -> _Weighed:
         intent=view.intent,
         tier=tier,
         confidence=round(confidence(view, best, tier), 3),
-        because=(
-            *because.meaning(view),
-            *because.place(view, best),
-            *because.absent(view, dropped, room),
-            *because.session(view, stay),
-            *(() if stay.node is not None else (f"strategy {view.rules.strategy}",)),
-        ),
         stuck=stay.node is not None,
         conflict=view.conflict,
     )
-    return _Weighed(decision, dropped, nodes, ranking)
+    return _Weighed(decision, dropped, nodes, ranking, stay)
 
 
 def _top(ranking: Ranking, turn: int) -> int:
@@ -134,7 +133,7 @@ def _model(view: View, node: Node) -> str | None:
 
 
 def _tier(view: View, best: int) -> Tier:
-    if not view.room[best]:
+    if not view.roomy(best):
         return "last-resort"
     known = view.request.api is not None and view.pool in view.fleet.pools
     if view.features.missing or (known and view.fleet.nodes[best].pool != view.pool):

@@ -24,7 +24,7 @@ def subset(view: View) -> Bools | None:
 
 def draining(view: View) -> Bools | None:
     """Nodes on their way out take no new work."""
-    return ~view.fleet.draining if np.count_nonzero(view.fleet.draining) else None
+    return None if view.fleet.draining is None else ~view.fleet.draining
 
 
 def model(view: View) -> Bools | None:
@@ -36,7 +36,8 @@ def model(view: View) -> Bools | None:
     if not request.auto:
         return mask
     named = [fleet.pools[name] for name, pool in view.rules.pools.items() if pool.model and name in fleet.pools]
-    return np.logical_or.reduce([mask & _lists_models(view), *named])  # type: ignore[no-any-return]
+    itself = _lists_models(view) if mask is None else mask & _lists_models(view)
+    return np.logical_or.reduce([itself, *named])  # type: ignore[no-any-return]  # numpy's stubs say Any
 
 
 def modality(view: View) -> Bools | None:
@@ -65,7 +66,7 @@ def required(view: View) -> Bools | None:
     wanted = [hint for hint in view.request.hints if hint.required]
     if not wanted:
         return None
-    return np.logical_and.reduce([hinted(view, hint) for hint in wanted])  # type: ignore[no-any-return]
+    return np.logical_and.reduce([hinted(view, hint) for hint in wanted])  # type: ignore[no-any-return]  # as above
 
 
 HARD: Mapping[str, Filter] = {f.__name__: f for f in (subset, draining, model, required)}
@@ -106,10 +107,10 @@ def shed(view: View, dropped: dict[str, Bools]) -> Shed:
     return Shed(reason="no-nodes", detail="No node is available.", dropped=counts)
 
 
-def first(view: View, nodes: Bools) -> tuple[Bools, bool]:
+def first(view: View, nodes: Bools) -> Bools:
     """The nodes to choose from, [n]: hinted ones, then the intent's pool, the general one, any.
 
-    Nodes with headroom come before nodes without; the second value says which these are.
+    Nodes with headroom come before nodes without.
     """
     fleet = view.fleet
     for hint in view.request.hints:
@@ -117,13 +118,13 @@ def first(view: View, nodes: Bools) -> tuple[Bools, bool]:
         if np.count_nonzero(wished & view.room):
             nodes = wished
     pools = [fleet.pools[name] for name in (view.pool, view.rules.general) if name in fleet.pools]
-    for open_, room in ((nodes & view.room, True), (nodes, False)):
+    for open_ in (nodes & view.room, nodes):
         for pool in pools:
             group = open_ & pool
             if np.count_nonzero(group):
-                return group, room
+                return group
         if np.count_nonzero(open_):
-            return open_, room
+            return open_
     raise ValueError("there is no node to choose from")
 
 

@@ -164,7 +164,7 @@ class Fleet:
             twice, _ = Counter(node.address for node in self.nodes).most_common(1)[0]
             raise ValueError(f"node {twice} is listed twice: every address once")
         self.model_names = tuple(sorted({name for node in self.nodes for name in node.models}))
-        self._by_model: dict[str, Bools] = {}
+        self._by_model: dict[str, Bools | None] = {}
         self.every: Bools = np.ones(len(self.nodes), dtype=np.bool_)
         self.pools = _groups(node.pool for node in self.nodes)
         self.regions = _groups(node.region for node in self.nodes)
@@ -174,7 +174,9 @@ class Fleet:
         self.context_length = _column(node.context_length for node in self.nodes)
         self.shortest_context = min((n.context_length for n in self.nodes if n.context_length), default=math.inf)
         self.qps_limit = _column(node.qps_limit for node in self.nodes)
-        self.draining = np.array([node.draining for node in self.nodes], dtype=np.bool_)
+        draining = [node.draining for node in self.nodes]
+        self.draining: Bools | None = np.array(draining, dtype=np.bool_) if any(draining) else None
+        """Nodes on their way out; None: no node is."""
         of = loads or {}
         rows = [of.get(node.address, _UNKNOWN) for node in self.nodes]
         self.running = _column(row.running for row in rows)
@@ -190,13 +192,14 @@ class Fleet:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def serving(self, model: str) -> Bools:
-        """Which nodes serve *model* (a node that lists no models serves any). Remembered for known names."""
-        mask = self._by_model.get(model)
-        if mask is None:
-            mask = np.array([not node.models or model in node.models for node in self.nodes], dtype=np.bool_)
-            if model in self.model_names:  # a client's invented names must not fill the memory
-                self._by_model[model] = mask
+    def serving(self, model: str) -> Bools | None:
+        """Which nodes serve *model* (a node that lists no models serves any), None: all. Remembered for known names."""
+        if model in self._by_model:
+            return self._by_model[model]
+        serves = [not node.models or model in node.models for node in self.nodes]
+        mask = None if all(serves) else np.array(serves, dtype=np.bool_)
+        if model in self.model_names:  # a client's invented names must not fill the memory
+            self._by_model[model] = mask
         return mask
 
 
@@ -210,7 +213,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     intent: str | None
     tier: Tier
     confidence: float
-    because: tuple[str, ...]
     stuck: bool = False
     """The session's own node was chosen again."""
     conflict: bool = False

@@ -12,7 +12,7 @@ from policy.types import Bools, Features, Fleet, Floats, Request
 class View:
     """The arguments of a decision and what follows from them. Reads, never writes."""
 
-    __slots__ = ("features", "fleet", "intent", "origin", "pool", "request", "room", "rules")
+    __slots__ = ("_room", "features", "fleet", "intent", "origin", "pool", "request", "rules")
 
     def __init__(self, request: Request, features: Features, fleet: Fleet, rules: Rules) -> None:
         self.request = request
@@ -25,8 +25,20 @@ class View:
         """The pool the intent belongs to; without a clear intent the general one."""
         self.origin: Floats | None = geo.origin(features.place, fleet)
         """Where the client is, as a unit vector [3]."""
-        self.room: Bools = ~(fleet.full | (fleet.qps >= fleet.qps_limit))
+        self._room: Bools | None = None
+
+    @property
+    def room(self) -> Bools:
         """Nodes with headroom, [n]: not over the watermark, under their own request rate. Unknown is room."""
+        if self._room is None:
+            fleet = self.fleet
+            self._room = ~(fleet.full | (fleet.qps >= fleet.qps_limit))
+        return self._room
+
+    def roomy(self, node: int) -> bool:
+        """The same for one node: a session's own is often the only one looked at."""
+        fleet = self.fleet
+        return not (fleet.full.item(node) or fleet.qps.item(node) >= fleet.qps_limit.item(node))
 
     def load(self) -> Floats:
         """Requests at each node, [n]: running, waiting, and ours since they were counted.

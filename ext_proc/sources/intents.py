@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -20,12 +21,15 @@ NICE = 10
 class Intents:
     """Never blocks the event loop; a full queue or a closed pool is SourceDown."""
 
-    def __init__(self, embedder: Embedder, clusters: Clusters, *, threads: int, queue: int, cache: int) -> None:
-        self._embedder = embedder
+    def __init__(
+        self, opened: Callable[[], Embedder], clusters: Clusters, *, threads: int, queue: int, cache: int
+    ) -> None:
+        """*opened* is called once, in one of our threads: those an encoder starts itself stand behind too."""
         self._clusters = clusters
         self.bundle = clusters.bundle.manifest.id
         """The active bundle's id."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="encoder", initializer=_give_way)
+        self._embedder = self._pool.submit(opened).result()
         self._most = threads + queue
         self._cache: OrderedDict[str, Intent | None] = OrderedDict()
         self._cache_size = cache

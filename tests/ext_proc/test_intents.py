@@ -36,7 +36,7 @@ class Held:
 
 
 def intents(encoder: Held, **changes: int) -> Intents:
-    return Intents(encoder, CLUSTERS, **{"threads": 2, "queue": 2, "cache": 3, **changes})  # type: ignore[arg-type]
+    return Intents(lambda: encoder, CLUSTERS, **{"threads": 2, "queue": 2, "cache": 3, **changes})  # type: ignore[arg-type]
 
 
 async def test_the_event_loop_goes_on_while_a_text_is_encoded():

@@ -27,6 +27,7 @@ from tests.policy.world import (
     of,
     picked,
     place,
+    reasons,
     rules,
 )
 
@@ -53,7 +54,7 @@ def test_where_all_are_over_the_watermark_one_answers_all_the_same_and_says_so()
     outcome = decided(of(full=idle(memory=0.95), fuller=idle(memory=0.99)))
     assert isinstance(outcome, Decision)
     assert (outcome.node.address, outcome.tier) == ("full:8000", "last-resort")
-    assert "no node has headroom" in outcome.because
+    assert "no headroom left on it" in reasons(of(full=idle(memory=0.95), fuller=idle(memory=0.99)))
 
 
 def test_a_named_model_is_honoured():
@@ -275,7 +276,7 @@ def test_a_session_stays_on_its_node_though_another_is_idler_or_nearer():
     outcome = decided(where, features=Features(place=place(PARIS), binding=bound("us")))
     assert isinstance(outcome, Decision)
     assert (outcome.node.address, outcome.stuck) == ("us:8000", True)
-    assert "session stays" in outcome.because
+    assert "session stays" in reasons(where, features=Features(place=place(PARIS), binding=bound("us")))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +292,7 @@ def test_a_pinned_node_that_cannot_go_on_releases_the_session_and_says_so(where,
     outcome = decided(where, features=Features(binding=binding))
     assert isinstance(outcome, Decision)
     assert (outcome.node.address, outcome.stuck) == ("a:8000", False)
-    assert f"session released: {why}" in outcome.because
+    assert f"session released: {why}" in reasons(where, features=Features(binding=binding))
 
 
 def test_a_short_follow_up_keeps_its_conversations_intent():
@@ -305,7 +306,9 @@ def test_a_long_turn_on_something_else_moves_the_conversation_to_its_pool():
     outcome = decided(two_pools(), chat(follow_up=True, asked=500), features, rules(pools=POOLS))
     assert isinstance(outcome, Decision)
     assert outcome.node.address == "b:8000"
-    assert "session released: the conversation turned to writing" in outcome.because
+    assert "session released: the conversation turned to writing" in reasons(
+        two_pools(), chat(follow_up=True, asked=500), features, rules(pools=POOLS)
+    )
 
 
 def test_an_equal_context_version_is_a_retry_and_goes_where_its_first_try_went():
@@ -313,7 +316,9 @@ def test_an_equal_context_version_is_a_retry_and_goes_where_its_first_try_went()
     outcome = decided(two_pools(), chat(asked=500, context_version=7), features, rules(pools=POOLS))
     assert isinstance(outcome, Decision)
     assert outcome.node.address == "a:8000"
-    assert "session stays (retry)" in outcome.because
+    assert "session stays (retry)" in reasons(
+        two_pools(), chat(asked=500, context_version=7), features, rules(pools=POOLS)
+    )
 
 
 def test_an_older_context_version_is_a_conflict_flagged_or_refused():
@@ -360,7 +365,9 @@ def test_a_hint_outweighs_the_session():
     outcome = decided(where, chat(hints=(Hint("avoid", "a:8000"),)), Features(binding=bound("a")))
     assert isinstance(outcome, Decision)
     assert outcome.node.address == "b:8000"
-    assert "session released: hint avoid=a:8000" in outcome.because
+    assert "session released: hint avoid=a:8000" in reasons(
+        where, chat(hints=(Hint("avoid", "a:8000"),)), Features(binding=bound("a"))
+    )
 
 
 def test_the_degraded_tier_may_be_asked_for():
@@ -378,7 +385,7 @@ def test_a_source_that_gave_no_answer_degrades_the_tier_and_the_confidence():
     assert isinstance(less, Decision)
     assert (full.tier, full.confidence) == ("normal", 0.95)
     assert (less.tier, less.confidence) == ("degraded", 0.35)
-    assert "no answer in time: intents" in less.because
+    assert "no answer in time: intents" in reasons(of(a=idle()), features=Features(missing=("intents",)))
 
 
 def test_confidence_follows_its_formula_and_its_floors():

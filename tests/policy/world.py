@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from policy.engine import decide
+from policy.engine import decide, explain
 from policy.rules import Pool, Rules
 from policy.types import Binding, Decision, Features, Fleet, Intent, Load, Node, Place, Request, Shed
 
@@ -58,6 +58,12 @@ def decided(
     where: Fleet, request: Request | None = None, features: Features | None = None, by: Rules | None = None
 ) -> Decision | Shed:
     return decide(request or chat(), features or Features(), where, by or rules())
+
+
+def reasons(
+    where: Fleet, request: Request | None = None, features: Features | None = None, by: Rules | None = None
+) -> tuple[str, ...]:
+    return explain(request or chat(), features or Features(), where, by or rules()).because
 
 
 def picked(*args: Any, **kwargs: Any) -> str:
