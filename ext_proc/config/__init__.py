@@ -1,0 +1,100 @@
+"""The configuration: read once, into types that cannot be wrong."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from ext_proc.config.encoder import Encoder
+from ext_proc.config.fleet import FleetConfig
+from ext_proc.config.places import Network, Places
+from ext_proc.config.server import Envoy, Limits, Mode, Server
+from ext_proc.config.sessions import Sessions
+from ext_proc.config.units import MIB
+from ext_proc.errors import ConfigError
+from ext_proc.yamlfile import decode
+from policy.rules import Rules
+
+__all__ = [
+    "MIB",
+    "Config",
+    "Encoder",
+    "Envoy",
+    "FleetConfig",
+    "Limits",
+    "Mode",
+    "Network",
+    "Places",
+    "Server",
+    "Sessions",
+    "load",
+    "parse",
+    "warnings",
+]
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole of isogloss.yaml."""
+
+    server: Server = field(default_factory=Server)
+    envoy: Envoy = field(default_factory=Envoy)
+    encoder: Encoder = field(default_factory=Encoder)
+    bundle: Path | None = None
+    """A bundle directory; None: the one shipped in models/default."""
+    places: Places = field(default_factory=Places)
+    sessions: Sessions = field(default_factory=Sessions)
+    fleet: FleetConfig = field(default_factory=FleetConfig)
+    rules: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        if self.envoy.message_timeout_ms <= self.server.deadline_ms:
+            raise ValueError(
+                f"envoy.message_timeout_ms ({self.envoy.message_timeout_ms:g}) must be above "
+                f"server.deadline_ms ({self.server.deadline_ms:g}), so that we answer before Envoy gives up"
+            )
+
+
+def load(path: Path) -> Config:
+    """Read isogloss.yaml; relative paths in it are relative to it.
+
+    Raises ConfigError naming the field, the value and the nearest right key.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as exc:
+        raise ConfigError(f"cannot read {path}: {exc.strerror}") from exc
+    return parse(text, base=path.parent)
+
+
+def parse(text: bytes, *, base: Path = Path()) -> Config:
+    """Config from YAML bytes. Raises ConfigError."""
+    config: Config = decode(text, Config)
+    return msgspec.structs.replace(
+        config,
+        bundle=_resolved(base, config.bundle),
+        encoder=msgspec.structs.replace(
+            config.encoder,
+            path=_resolved(base, config.encoder.path),
+            cache_dir=_resolved(base, config.encoder.cache_dir),
+        ),
+        places=msgspec.structs.replace(config.places, databases=tuple(base / path for path in config.places.databases)),
+        fleet=msgspec.structs.replace(config.fleet, file=_resolved(base, config.fleet.file)),
+    )
+
+
+def _resolved(base: Path, path: Path | None) -> Path | None:
+    return None if path is None else base / path
+
+
+def warnings(config: Config) -> list[str]:
+    """What is allowed but seldom meant."""
+    out = []
+    if config.server.workers > 1 and config.sessions.store == "memory":
+        out.append(
+            "sessions.store is memory and server.workers is above 1: each worker remembers its own sessions only"
+        )
+    if not config.fleet.nodes and config.fleet.file is None:
+        out.append("fleet: no nodes, every request will be answered 503")
+    pools = {node.pool for node in config.fleet.nodes}
+    empty = [name for name in config.rules.pools if pools and name not in pools]
+    return out + [f"rules.pools.{name}: no node of fleet.nodes is in it" for name in empty]
