@@ -11,7 +11,7 @@ help:
 	@echo 'make demo    real traffic through a real Envoy to six stand-in pods, and what it shows (KEEP=1 leaves it running)'
 	@echo 'make test    every test'
 	@echo 'make check   format, lint, types, layers, tests'
-	@echo 'make bench   the figures in the README'
+	@echo 'make bench   the figures in the README (PEERS=1: vllm-router and smg beside us)'
 
 setup: $(READY)
 
@@ -50,7 +50,7 @@ demo: $(READY)
 	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
 
 bench: $(VENV)/torch
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(if $(PEERS),--peers)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -34,16 +34,16 @@ class LiveFleet:
         self._began = math.inf
         self._seen: Floats = np.full(size, -math.inf)
 
-    def sent(self, address: str, now: float) -> None:
-        """One more request went to *address*."""
+    def sent(self, address: str, now: float, requests: float = 1.0) -> None:
+        """One more request went to *address*; or, of -1, one that was counted went elsewhere."""
         where = self.fleet.by_address.get(address)
         if where is None:
             return
         if now >= self._step_ends:
             self._advance(now)
-        self._sent[self._step % (_SLOTS + 1), where] += 1.0
-        self._total[where] = total = self._total.item(where) + 1.0
-        self.fleet.sent[where] += 1.0
+        self._sent[self._step % (_SLOTS + 1), where] += requests
+        self._total[where] = total = self._total.item(where) + requests
+        self.fleet.sent[where] += requests
         # Requests a second over the last 60 s, in 5 s steps (design formula 2); over less while we are younger.
         self.fleet.qps[where] = total / self._span(now)
 
