@@ -64,7 +64,7 @@ class Parts:
 
     def _watch(self) -> None:
         """Show on the metrics page what sources count for themselves."""
-        self.metrics.watch("intents", self.intents, "truncated")
+        self.metrics.watch("intents", self.intents, "truncated", "late")
         self.metrics.watch("places", self.places, "refused", "damaged")
         self.metrics.watch("loads", self.scraper, "failed", "silent")
         if isinstance(self.sessions, RedisSessions):

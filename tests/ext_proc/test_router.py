@@ -35,7 +35,7 @@ class Meanings:
     def __contains__(self, text: str) -> bool:
         return False
 
-    def begin(self, text: str) -> "asyncio.Future[Intent | None]":
+    def begin(self, text: str, until: float) -> "asyncio.Future[Intent | None]":
         if self.down:
             raise SourceDown("intents")
         self.seen.append(text)
