@@ -9,7 +9,6 @@ import msgspec
 
 from ext_proc import names, parse
 from ext_proc.config import Config
-from ext_proc.fleet import LiveFleet
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
 from ext_proc.parse import Parsed
@@ -17,6 +16,7 @@ from ext_proc.protocol import Answer, Decide, Refuse, Route
 from ext_proc.sources.sessions import Session, Sessions, identify
 from ext_proc.usage import Usage
 from policy.engine import Explanation, decide, explain
+from policy.live import LiveFleet
 from policy.types import Binding, Decision, Features, Shed
 
 RETRY_AFTER_S = 1
@@ -98,8 +98,8 @@ class Router:
             return answer
         if asked.instead_of is not None:
             self._metrics.count("decided-again")
-            self._fleet.sent(asked.instead_of, loop.time(), -1.0)
-        self._fleet.sent(outcome.node.address, loop.time())
+            self._fleet.unsent(asked.instead_of, loop.time())
+        self._fleet.sent(outcome.node.address, loop.time(), parsed.request.prompt_tokens)
         # Envoy need not wait for our books: they are kept while it is already sending the request on.
         loop.call_soon(self._note, parsed, session, outcome, features, time.perf_counter() - began)
         return answer
