@@ -1,0 +1,84 @@
+"""The fields of a multipart form around a file that is passed over, never copied."""
+
+from email.message import Message
+from email.parser import BytesHeaderParser
+from typing import NamedTuple
+
+FIELDS = frozenset({"model", "prompt", "stream", "max_completion_tokens"})
+MOST_MARKS = 64
+"""Boundaries looked at, real ones or not; vLLM's own forms have about 25 fields."""
+HEAD_BYTES = 4096
+FIELD_BYTES = 65_536
+_headers = BytesHeaderParser()
+
+
+class Malformed(Exception):
+    """Not a form, or one of too many or too large parts."""
+
+
+class Field(NamedTuple):
+    """A field's value and where it stands in the body."""
+
+    value: bytes
+    start: int
+    end: int
+
+
+def read(content_type: str, body: bytes) -> dict[str, Field]:
+    """The fields of `FIELDS` that are there; of equal names the last counts, as in vLLM. Raises Malformed."""
+    mark = b"\r\n--" + _boundary(content_type)
+    fields: dict[str, Field] = {}
+    at = _first(body, mark)
+    for _ in range(MOST_MARKS):
+        if body.startswith(b"--", at):
+            return fields
+        head, start = _head(body, at)
+        end, at = _end(body, mark, start)
+        name = head.get_param("name", header="content-disposition")
+        if (
+            isinstance(name, str)
+            and name in FIELDS
+            and head.get_param("filename", header="content-disposition") is None
+        ):
+            if end - start > FIELD_BYTES:
+                raise Malformed
+            fields[name] = Field(body[start:end], start, end)
+    raise Malformed
+
+
+def _boundary(content_type: str) -> bytes:
+    said = Message()
+    said["content-type"] = content_type
+    boundary = said.get_boundary("") if said.get_content_type() == "multipart/form-data" else ""
+    if not 0 < len(boundary) <= 256 or not boundary.isascii():
+        raise Malformed
+    return boundary.encode()
+
+
+def _first(body: bytes, mark: bytes) -> int:
+    """Behind the first boundary, which may have no line before it."""
+    return len(mark) - 2 if body.startswith(mark[2:]) else _end(body, mark, 0)[1]
+
+
+def _head(body: bytes, at: int) -> tuple[Message, int]:
+    """A part's headers, and where its data begin."""
+    end = body.find(b"\r\n\r\n", at, at + HEAD_BYTES)
+    if end < 0:
+        raise Malformed
+    return _headers.parsebytes(body[body.find(b"\r\n", at, end + 2) + 2 : end]), end + 4
+
+
+def _end(body: bytes, mark: bytes, start: int) -> tuple[int, int]:
+    """Where data that begin at *start* end, and where the boundary behind them does.
+
+    A mark is one only at the end of its line: a file may hold longer lines that begin with it.
+    """
+    for _ in range(MOST_MARKS):
+        start = body.find(mark, start)
+        if start < 0:
+            break
+        end = start + len(mark)
+        if body.startswith(b"--", end) or body[end : end + 64].lstrip(b" \t").startswith(b"\r\n"):
+            return start, end
+        start = end
+    raise Malformed
