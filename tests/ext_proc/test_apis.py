@@ -1,6 +1,9 @@
 """Every API we read: its words, its model, its modality, and nothing else of it."""
 
 import json
+import re
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,13 @@ def test_the_users_words_are_read_and_nothing_else(path, body, words, modality):
     found = read(body, path)
     assert not found.malformed
     assert (found.request.model, found.text, found.request.modality) == ("m", words, modality)
+
+
+def test_the_readme_lists_every_path_and_no_other():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    table = readme.partition("### What is read of a request")[2].partition("\n\nOf each")[0]
+    listed = [path for row in table.splitlines() for path in re.findall(r"`(/[^`]+)`", row.partition(" | ")[0])]
+    assert sorted(listed) == sorted(APIS)
 
 
 def test_every_json_api_has_a_corpus_of_twenty():
@@ -57,6 +67,9 @@ def test_what_stands_around_the_words_counts_as_prompt():
         ("/v1/messages", chat(user(Q)), chat(user(Q), system=[text(long)])),
         ("/v1/chat/completions", chat(user(Q)), chat(user(Q), tools=[{"type": "function", "description": long}])),
         ("/v1/responses", said(Q), said(Q, instructions=long)),
+        ("/v1/responses", said(Q), said(Q, tools=[{"type": "function", "description": long}])),
+        ("/v1/messages", chat(user(Q)), chat(user(Q), tools=[{"name": "f", "description": long}])),
+        ("/tokenize", chat(user(Q)), chat(user(Q), tools=[{"type": "function", "description": long}])),
         ("/rerank", {"query": Q, "documents": []}, {"query": Q, "documents": [long]}),
         ("/score", {"text_1": Q, "text_2": ""}, {"text_1": Q, "text_2": long}),
     ]:
@@ -121,6 +134,21 @@ def test_numbers_that_are_none_do_no_harm(number, field):
     raw = f'{{"model": "m", "{field}": {number}, "messages": [{{"role": "user", "content": "{Q}"}}]}}'.encode()
     found = read(raw, "/v1/chat/completions")
     assert (found.request.model, found.text, found.request.max_tokens) == ("m", Q, None)
+
+
+def test_reading_costs_no_more_for_a_longer_prompt_but_one_pass_over_it():
+    def cost(tokens: int) -> float:
+        body = json.dumps(chat(user("word " * tokens + Q))).encode()
+        return min(timed(body) for _ in range(5))
+
+    def timed(body: bytes) -> float:
+        began = time.process_time()
+        assert read(body, "/v1/chat/completions").text.endswith(Q)
+        return time.process_time() - began
+
+    assert cost(4_000) < 0.002
+    assert cost(32_000) < 0.005
+    assert cost(1_000_000) < 0.05
 
 
 SURROGATES = ["\\ud83d", "\\ude00", "\\ude00\\ud83d"]

@@ -224,7 +224,7 @@ def test_hints_are_read_and_what_is_no_hint_is_counted():
 
 def test_a_context_version_is_a_number_or_nothing():
     assert read(chat(), x_context_version="12").request.context_version == 12
-    for odd in ("", "-1", "1.5", "x", "9" * 40, "²"):
+    for odd in ("", "-1", "1.5", "x", "9" * 40, "²", "NaN", "Infinity", "-Infinity", "1e999"):
         assert read(chat(), x_context_version=odd).request.context_version is None
 
 
