@@ -117,14 +117,14 @@ async def plain(encoding: str, body: bytes, *, most: int, until: float) -> bytes
     out: list[bytes] = []
     size = 0
     for piece in pieces(encoding.strip().lower(), body):
+        if out:  # what comes in one piece is read, however late it is
+            if clock() > until:
+                raise Unread("body-unpacks-too-slowly")
+            await asyncio.sleep(0)
         out.append(piece)
         size += len(piece)
         if size > most:
             raise Unread("body-unpacks-too-large")
-        if clock() > until:
-            raise Unread("body-unpacks-too-slowly")
-        if len(out) > 1:
-            await asyncio.sleep(0)
     return b"".join(out)
 
 

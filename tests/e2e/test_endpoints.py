@@ -66,6 +66,15 @@ def test_odd_json_arrives_byte_for_byte(world: World, marker: str) -> None:
         assert arrived(world, f"{marker}-{i}", body)
 
 
+@pytest.mark.parametrize("odd", [b'"t":NaN', b'"t":1e999', b'"\\ud83d":1'])
+def test_auto_becomes_a_model_where_only_a_lenient_reader_gets_through(world: World, marker: str, odd: bytes) -> None:
+    if world.mode == "headers":
+        pytest.skip("headers-only sees no body; pods may list `auto` as an alias")
+    body = b"{" + odd + b',"model":"auto","max_tokens":1,"messages":[{"role":"user","content":"x"}]}'
+    assert post(world, "/v1/chat/completions", body, marker).json()["model"] == MODEL
+    assert arrived(world, marker, body.replace(b'"auto"', b'"standin"'))
+
+
 def test_malformed_bodies_are_the_pods_to_refuse(world: World, marker: str) -> None:
     bodies = [
         b"",

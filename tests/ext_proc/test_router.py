@@ -197,6 +197,13 @@ async def test_auto_that_cannot_be_spliced_is_the_pods_to_answer():
     assert (answer.node, answer.body) == (CODE.address, None)
 
 
+async def test_auto_in_a_body_too_large_for_the_lenient_reader_is_routed_as_unread():
+    body = b'{"t": NaN, "model": "auto", "x": "' + b"x" * 300_000 + b'"}'
+    answer = await World().ask(body)
+    assert isinstance(answer, Route)
+    assert answer.body is None
+
+
 async def test_auto_in_a_form_becomes_the_pools_model():
     body = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nauto\r\n--b--\r\n'
     answer = await World().ask(body, "/v1/audio/transcriptions", content_type="multipart/form-data; boundary=b")

@@ -127,6 +127,12 @@ async def test_time_is_a_limit_too(how):
     assert time.monotonic() - began < 0.5
 
 
+@each
+async def test_a_small_body_is_read_however_late_it_is(how):
+    encoding, pack = PACKED[how]
+    assert await plain(encoding, pack(b"small"), seconds=-1.0) == b"small"
+
+
 async def test_a_bomb_of_nothing_but_streams_is_stopped_by_time():
     assert await unread("gzip", gzip.compress(b"") * 400_000, seconds=0.02) == "body-unpacks-too-slowly"
 
