@@ -61,7 +61,7 @@ def _facts(told: Explained, out: Console) -> None:
         f"model {request.model or '–'}, {request.modality}, about {request.prompt_tokens} tokens",
     )
     if told.parsed.malformed:
-        table.add_row("", "the body is not JSON: it goes to a pod untouched")
+        table.add_row("", "the body is not what its path asks for: it goes to a pod untouched")
     intent = features.intent
     if intent is not None:
         named = intent.name or f"unsure, nearest {intent.nearest}"

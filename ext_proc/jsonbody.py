@@ -2,9 +2,10 @@
 
 msgspec scans the whole text in C and hands back raw views of the members asked for; a view's address says where
 it stands in the body. Python's own json is the second opinion for what msgspec is too strict about and vLLM reads
-(NaN, unpaired surrogates), up to a bounded size.
+(NaN, unpaired surrogates, a byte order mark), up to a bounded size.
 """
 
+import codecs
 import json
 import re
 from itertools import islice
@@ -22,7 +23,7 @@ MANY = 10_000
 SMALL_BYTES = 32_768
 """A shorter list may hold anything."""
 _NEXT = re.compile(rb'\}\s*,\s*\{\s*["}]')  # between two objects; inside a string the quote would be escaped
-_FIRST = re.compile(rb'\[\s*("(?:[^"\\]++|\\.)*+")', re.DOTALL)
+_FIRST = re.compile(rb'\[\s*(?:""\s*,\s*)*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _NOTHING = memoryview(b"")
 _SLACK = 16  # bytes: an escape (surrogate pair) cut in two
 
@@ -36,6 +37,18 @@ class _Body(msgspec.Struct):
     messages: msgspec.Raw = msgspec.Raw()
     prompt: msgspec.Raw = msgspec.Raw()
     input: msgspec.Raw = msgspec.Raw()
+    query: msgspec.Raw = msgspec.Raw()
+    queries: msgspec.Raw = msgspec.Raw()
+    text_1: msgspec.Raw = msgspec.Raw()
+    data_1: msgspec.Raw = msgspec.Raw()
+    text_2: msgspec.Raw = msgspec.Raw()
+    data_2: msgspec.Raw = msgspec.Raw()
+    documents: msgspec.Raw = msgspec.Raw()
+    items: msgspec.Raw = msgspec.Raw()
+    system: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    tokens: msgspec.Raw = msgspec.Raw()
     stream: msgspec.Raw = msgspec.Raw()
     max_tokens: msgspec.Raw = msgspec.Raw()
     max_completion_tokens: msgspec.Raw = msgspec.Raw()
@@ -47,43 +60,55 @@ class _Body(msgspec.Struct):
 class Item(msgspec.Struct):
     """A message, a part of its content, or the metadata: whichever members it has."""
 
+    type: msgspec.Raw = msgspec.Raw()
     role: msgspec.Raw = msgspec.Raw()
     content: msgspec.Raw = msgspec.Raw()
     text: msgspec.Raw = msgspec.Raw()
     user_id: msgspec.Raw = msgspec.Raw()
 
 
+class _List(msgspec.Struct, array_like=True):
+    first: msgspec.Raw = msgspec.Raw()
+
+
 class Scanned:
     """The members a decision needs, undecoded; an absent one is empty. Of equal keys the last counts, as in vLLM."""
 
-    __slots__ = ("_found", "_whole")
+    __slots__ = ("_body", "_found", "raw")
 
-    def __init__(self, found: _Body, whole: bytes | None) -> None:
-        """*whole*: the text *found* was read from; None when that was not the client's own."""
+    def __init__(self, found: _Body, raw: bytes, body: bytes) -> None:
+        """*raw*: the text *found* was read from; the client's *body*, or the same as strict JSON."""
         self._found = found
-        self._whole = whole
+        self._body = body
+        self.raw = raw
 
     def __getitem__(self, name: str) -> memoryview:
         """A member that `_Body` names."""
         return memoryview(getattr(self._found, name))
 
-    def span(self, name: str) -> tuple[int, int] | None:
-        """(start, end) of a member's value in the body; None when it is not there, or not to be found."""
-        view = self[name]
-        return None if self._whole is None or not view else _span(view, self._whole)
+    def span(self, view: memoryview, path: tuple[str, ...]) -> tuple[int, int] | None:
+        """(start, end) in the body of the value *view*, which stands under the keys *path*.
+
+        None when it is not there, or not to be found.
+        """
+        if not view:
+            return None
+        return _span(view, self.raw) if self.raw is self._body else _lenient_span(self._body, path)
 
 
 _body = msgspec.json.Decoder(_Body)
 _item = msgspec.json.Decoder(Item)
 _items = msgspec.json.Decoder(list[Item])
 _mixed = msgspec.json.Decoder(list[Item | str | int | float | bool | None])
+_list = msgspec.json.Decoder(_List)
 _string = msgspec.json.Decoder(str)
+_python = json.JSONDecoder()
 
 
 def scan(body: bytes) -> Scanned:
     """Raises Malformed when *body* is not a JSON object, or nested too deep."""
     try:
-        return Scanned(_body.decode(body), body)
+        return Scanned(_body.decode(body), body, body)
     except (msgspec.DecodeError, RecursionError):
         pass
     if not 0 < len(body) <= LENIENT_BYTES:
@@ -91,25 +116,34 @@ def scan(body: bytes) -> Scanned:
     try:
         value = json.loads(body, parse_float=_unread, parse_constant=_unread)
         plain = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-        return Scanned(_body.decode(plain), None)
+        return Scanned(_body.decode(plain), plain, body)
     except (ValueError, RecursionError, msgspec.DecodeError):
         raise Malformed from None
 
 
-def scan_beginning(body: bytes) -> Scanned:
-    """The same of a body that breaks off: what stands there whole, and the beginning of a string that does not."""
+def beginning(body: bytes) -> bytes:
+    """An object that breaks off, as a whole one: what stands there, and the beginning of a string that does not end.
+
+    Anything else comes back as it is.
+    """
+    if not body.startswith((b"{", b" ", b"\n", b"\r", b"\t")):
+        return body
     try:
         value = from_json(body[:BEGINNING_BYTES], allow_partial="trailing-strings")
         if isinstance(value, dict) and next(reversed(value), "") in ("model", "user"):
             value.popitem()  # half a name is somebody else's
-        plain = json.dumps(value, ensure_ascii=False, default=_unread).encode("utf-8", "replace")
-        return Scanned(_body.decode(plain), None)
-    except (ValueError, RecursionError, msgspec.DecodeError):
-        raise Malformed from None
+        return json.dumps(value, ensure_ascii=False, default=_unread).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return body
 
 
 def _unread(_: object) -> None:
     """NaN, Infinity and fractions: nothing a decision reads."""
+
+
+def begins(raw: memoryview, mark: bytes) -> bool:
+    """What kind of value it is, by its first byte."""
+    return bytes(raw[:1]) == mark
 
 
 def text(raw: memoryview, most: int) -> str | None:
@@ -134,9 +168,14 @@ def member(raw: memoryview, name: str) -> memoryview:
 
 
 def first(raw: memoryview) -> memoryview:
-    """The string a list begins with; empty when it begins with something else."""
+    """The first string with something in it of a list of strings, or what else a list begins with."""
     found = _FIRST.match(raw)
-    return raw[found.start(1) : found.end(1)] if found else _NOTHING
+    if found:
+        return raw[found.start(1) : found.end(1)]
+    try:
+        return memoryview(_list.decode(raw).first)
+    except (msgspec.DecodeError, RecursionError):
+        return _NOTHING
 
 
 def objects(raw: memoryview) -> list[Item]:
@@ -199,6 +238,50 @@ def _whole_escapes(plain: str) -> str:
     """Without an escape that was cut off at the end."""
     tail = plain.rfind("\\", max(0, len(plain) - 6))
     return plain if tail < 0 else plain[:tail].rstrip("\\")
+
+
+def _lenient_span(body: bytes, path: tuple[str, ...]) -> tuple[int, int] | None:
+    """Where the value under the keys *path* stands in a body that only Python's json reads.
+
+    It has read it as a whole, so what stands between two values need not be checked again.
+    """
+    encoding = json.detect_encoding(body)
+    if not encoding.startswith("utf-8"):
+        return None
+    mark = len(codecs.BOM_UTF8) if encoding == "utf-8-sig" else 0
+    text = body[mark:].decode("utf-8", "surrogatepass")
+    span: tuple[int, int] | None = 0, len(text)
+    try:
+        for key in path:
+            span = span and _value(text, _gap(text, span[0]), key)
+    except RecursionError:  # the reading before had more room
+        return None
+    if span is None:
+        return None
+    start, end = (mark + len(text[:at].encode("utf-8", "surrogatepass")) for at in span)
+    return start, end
+
+
+def _value(text: str, at: int, name: str) -> tuple[int, int] | None:
+    """Where the last value of the key *name* stands in the object that begins at *at*; None: no object, no such key."""
+    found = None
+    if text[at] != "{":
+        return None
+    at = _gap(text, at + 1)
+    while text[at] != "}":
+        key, at = _python.raw_decode(text, at)
+        start = _gap(text, _gap(text, at) + 1)
+        _, at = _python.raw_decode(text, start)
+        found = (start, at) if key == name else found
+        at = _gap(text, at)
+        at = _gap(text, at + 1) if text[at] == "," else at
+    return found
+
+
+def _gap(text: str, at: int) -> int:
+    while text[at] in " \t\n\r":
+        at += 1
+    return at
 
 
 def _span(view: memoryview, whole: bytes) -> tuple[int, int]:

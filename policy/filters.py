@@ -34,7 +34,8 @@ def model(view: View) -> Bools | None:
         return None
     mask = fleet.serving(request.model)
     if not request.auto:
-        return mask
+        unread = request.model == view.rules.auto_model and mask is not None and not np.count_nonzero(mask)
+        return None if unread else mask  # `auto` in a body we cannot change: as if the body had not been seen
     named = [fleet.pools[name] for name, pool in view.rules.pools.items() if pool.model and name in fleet.pools]
     itself = _lists_models(view) if mask is None else mask & _lists_models(view)
     return np.logical_or.reduce([itself, *named])  # type: ignore[no-any-return]  # numpy's stubs say Any
@@ -101,8 +102,9 @@ def shed(view: View, dropped: dict[str, Bools]) -> Shed:
     counts = {name: int(mask.sum()) for name, mask in dropped.items()}
     last = next(reversed(dropped), "")
     if last == "model":
-        aliases = ", ".join(view.fleet.model_names[:64])
-        detail = f"The model `{view.request.model:.256}` does not exist. Valid aliases: {aliases}."
+        known = view.fleet.model_names
+        aliases = f"Valid aliases: {', '.join(known[:64])}." if known else "No names of models are listed here."
+        detail = f"The model `{view.request.model:.256}` does not exist. {aliases}"
         return Shed(reason="unknown-model", detail=detail, dropped=counts)
     if last == "required":
         wanted = ", ".join(f"{hint.key}={hint.value}" for hint in view.request.hints if hint.required)

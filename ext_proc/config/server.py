@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from ext_proc import pointer as pointers
 from ext_proc.config.units import MIB, Milliseconds, Port, Seconds
 
 Mode = Literal["headers", "buffered", "duplex"]
@@ -23,6 +24,19 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
         return self.body_bytes + MIB
 
 
+class OwnApi(Struct, frozen=True, forbid_unknown_fields=True):
+    """A JSON API that is none of ours, read by JSON pointers (RFC 6901) as `/payload/question`."""
+
+    text: str
+    """To the user's words: a string, a list of strings or a list of messages."""
+    model: str | None = None
+    """To the model's name; None: it names none."""
+
+    def __post_init__(self) -> None:
+        for pointer in (self.text, *(() if self.model is None else (self.model,))):
+            pointers.keys(pointer)
+
+
 class Server(Struct, frozen=True, forbid_unknown_fields=True):
     """The ext_proc service. Worker *i* listens on `port + i`; Envoy lists them all."""
 
@@ -36,9 +50,14 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     drain_s: Annotated[float, Meta(ge=0.0, le=600.0)] = 5.0
     limits: Limits = field(default_factory=Limits)
     reject_malformed: bool = False
-    """Answer 400 to a body that is not JSON instead of passing it to a pod untouched."""
+    """Answer 400 to a body that is not what its path asks for instead of passing it to a pod untouched."""
+    paths: dict[str, OwnApi] = field(default_factory=dict)
+    """APIs of your own, by their exact path."""
 
     def __post_init__(self) -> None:
+        for path in self.paths:
+            if not path.startswith("/") or "?" in path or "#" in path:
+                raise ValueError(f"server.paths: {path!r} is no path: as in /my/api, with no '?' or '#' in it")
         taken: dict[int, str] = {}
         for name in ("port", "health_port", "metrics_port"):
             first = getattr(self, name)

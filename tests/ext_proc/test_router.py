@@ -1,10 +1,13 @@
 """From Envoy's question to its answer, with sources that can be bent."""
 
 import asyncio
+import gzip
 import json
 import time
+import zlib
 from typing import Any
 
+import brotli
 import pytest
 
 from ext_proc import config, names
@@ -14,6 +17,7 @@ from ext_proc.observe.metrics import Metrics
 from ext_proc.protocol import Decide, Refuse, Route
 from ext_proc.router import Router
 from ext_proc.sources.sessions import MemorySessions
+from ext_proc.unpack import zstd
 from policy.live import LiveFleet
 from policy.rules import Pool, Rules
 from policy.types import Binding, Intent, Node, Place
@@ -73,7 +77,11 @@ class World:
         self.metrics = Metrics()
         self.fleet = LiveFleet(nodes or (CODE, TALK), rules.watermarks)
         self.router = Router(
-            config.Config(server=config.Server(deadline_ms=deadline_ms, **server), rules=rules),
+            config.Config(
+                server=config.Server(deadline_ms=deadline_ms, **server),
+                envoy=config.Envoy(message_timeout_ms=4 * deadline_ms),
+                rules=rules,
+            ),
             gather=Gather(self.meanings, Nowhere(), self.sessions, session_s=0.01),  # type: ignore[arg-type]
             sessions=self.sessions,
             fleet=self.fleet,
@@ -172,6 +180,116 @@ async def test_malformed_json_is_refused_where_the_operator_says_so():
     assert isinstance(answer, Refuse)
     assert answer.status == 400
     assert isinstance(await World(reject_malformed=True).ask(path="/v1/models"), Route)
+
+
+@pytest.mark.parametrize("odd", [b'"t": NaN', b'"t": 1e999', b'"\\ud83d": 1', b'"\\udc00\\ud83d": {"model": "x"}'])
+async def test_auto_is_spliced_in_what_only_a_lenient_reader_reads_too(odd):
+    body = b"{" + odd + b', "model": "auto", "messages": [{"role": "user", "content": "code, a sorting function"}]}'
+    answer = await World().ask(body)
+    assert isinstance(answer, Route)
+    assert (answer.node, answer.body) == (CODE.address, body.replace(b'"auto"', b'"coder"'))
+
+
+async def test_auto_that_cannot_be_spliced_is_the_pods_to_answer():
+    body = json.dumps(chat("code, a sorting function in it")).encode("utf-16")
+    answer = await World().ask(body)
+    assert isinstance(answer, Route)
+    assert (answer.node, answer.body) == (CODE.address, None)
+
+
+async def test_auto_in_a_body_too_large_for_the_lenient_reader_is_routed_as_unread():
+    body = b'{"t": NaN, "model": "auto", "x": "' + b"x" * 300_000 + b'"}'
+    answer = await World().ask(body)
+    assert isinstance(answer, Route)
+    assert answer.body is None
+
+
+async def test_auto_in_a_form_becomes_the_pools_model():
+    body = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nauto\r\n--b--\r\n'
+    answer = await World().ask(body, "/v1/audio/transcriptions", content_type="multipart/form-data; boundary=b")
+    assert isinstance(answer, Route)
+    assert (answer.node, answer.body) == (TALK.address, body.replace(b"auto", b"talker"))
+
+
+PACKERS = {"gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress, "zstd": zstd.compress}
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+async def test_a_compressed_body_is_read_and_goes_on_as_it_is(encoding):
+    words = "code, a function that sorts a list"
+    for model, node in (("talker", TALK), ("coder", CODE), ("auto", CODE)):
+        world = World()
+        body = PACKERS[encoding](json.dumps(chat(words, model)).encode())
+        answer = await world.ask(body, content_encoding=encoding)
+        assert isinstance(answer, Route)
+        assert (answer.node, answer.body) == (node.address, None)
+        assert answer.headers[names.INTENT] == "coding"
+        assert world.meanings.seen == [words]
+
+
+async def test_a_compressed_model_nobody_serves_is_still_a_404():
+    answer = await World().ask(gzip.compress(json.dumps(chat("hello", "nope")).encode()), content_encoding="gzip")
+    assert isinstance(answer, Refuse)
+    assert answer.status == 404
+
+
+async def test_identity_is_no_encoding():
+    answer = await World().ask(json.dumps(chat("code, a sorting function")).encode(), content_encoding="identity")
+    assert isinstance(answer, Route)
+    assert b'"coder"' in (answer.body or b"")
+
+
+PLAIN = json.dumps(chat("code, a sorting function", "coder")).encode()
+CLOSED = {
+    "two encodings": ("gzip, br", brotli.compress(gzip.compress(PLAIN)), "body-encoding-unknown"),
+    "an unknown one": ("compress", PLAIN, "body-encoding-unknown"),
+    "a wrong label": ("gzip", PLAIN, "body-damaged"),
+    "another's label": ("br", gzip.compress(PLAIN), "body-damaged"),
+    "cut off": ("zstd", zstd.compress(PLAIN)[:-3], "body-damaged"),
+    "a bomb": ("gzip", gzip.compress(bytes(20 * 1024 * 1024)), "body-unpacks-too-large"),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+async def test_a_body_that_stays_closed_is_routed_by_its_headers_and_counted(name):
+    encoding, body, event = CLOSED[name]
+    world = World(deadline_ms=5000.0)
+    answer = await world.ask(body, content_encoding=encoding, x_route_hint="node=10.0.0.2:8000")
+    assert isinstance(answer, Route)
+    assert (answer.node, answer.body) == (TALK.address, None)
+    assert world.meanings.seen == []
+    assert world.counted("isogloss_events_total", event=event) == 1
+
+
+async def test_unpacking_takes_half_of_our_time_at_most():
+    world = World(deadline_ms=40.0)
+    began = time.monotonic()
+    answer = await world.ask(gzip.compress(b"") * 400_000, content_encoding="gzip")
+    assert time.monotonic() - began < 0.2
+    assert isinstance(answer, Route)
+    assert world.counted("isogloss_events_total", event="body-unpacks-too-slowly") == 1
+
+
+async def test_what_unpacks_to_no_json_is_malformed():
+    world = World()
+    assert isinstance(await world.ask(gzip.compress(b"{"), content_encoding="gzip"), Route)
+    assert world.counted("isogloss_events_total", event="malformed-body") == 1
+
+
+async def test_a_compressed_body_no_api_reads_is_not_unpacked():
+    world = World()
+    assert isinstance(await world.ask(b"no gzip at all", path="/v1/anything", content_encoding="gzip"), Route)
+    assert world.counted("isogloss_events_total", event="body-damaged") == 0
+
+
+async def test_an_own_path_is_read_as_configured():
+    paths = {"/my/api/": config.server.OwnApi(text="/payload/q", model="/payload/model")}
+    world = World(paths=paths)
+    body = {"payload": {"q": "code, a function that sorts a list", "model": "auto"}}
+    answer = await world.ask(body, path="/my/api")
+    assert isinstance(answer, Route)
+    assert (answer.node, answer.headers[names.INTENT]) == (CODE.address, "coding")
+    assert json.loads(answer.body or b"") == {"payload": body["payload"] | {"model": "coder"}}
 
 
 async def test_a_slow_encoder_costs_its_intent_and_not_the_deadline():

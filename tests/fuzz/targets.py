@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from ext_proc import config, parse, wire
 from ext_proc.errors import ConfigError
+from ext_proc.parse import hints as hint_header
 from ext_proc.protocol import (
     Body,
     Chunk,
@@ -66,10 +67,10 @@ def body(data: bytes) -> None:
 def hints(data: bytes) -> None:
     """A hint header: at most so many, of known keys."""
     text = data.decode("latin-1")
-    found, ignored = parse._hints(text)
-    assert len(found) <= parse.MAX_HINTS
+    found, ignored = hint_header.read(text)
+    assert len(found) <= hint_header.MOST
     assert ignored >= 0
-    assert all(hint.key in parse.HINT_KEYS and 0 < len(hint.value) <= 256 for hint in found)
+    assert all(hint.key in hint_header.KEYS and 0 < len(hint.value) <= 256 for hint in found)
 
 
 def forwarded(data: bytes) -> None:

@@ -70,6 +70,20 @@ def test_an_unknown_model_is_refused_with_the_list_of_what_exists():
     assert outcome.detail == "The model `nope` does not exist. Valid aliases: large, small."
 
 
+def test_where_nothing_is_listed_the_refusal_says_so():
+    outcome = decided(fleet(node("a")), chat(model="auto", auto=True))
+    assert isinstance(outcome, Shed)
+    assert outcome.detail == "The model `auto` does not exist. No names of models are listed here."
+
+
+def test_auto_in_a_body_we_cannot_change_goes_where_the_word_is_served_or_anywhere():
+    small, knows = node("a", models=("small",)), node("b", models=("large", "auto"))
+    for turn in range(4):
+        assert picked(fleet(small, knows), chat(model="auto", turn=turn)) == "b"
+        assert picked(fleet(small), chat(model="auto", turn=turn)) == "a"
+    assert isinstance(decided(fleet(small), chat(model="auto"), by=rules(auto_model="any")), Shed)
+
+
 def test_a_node_that_lists_no_models_serves_any():
     assert picked(fleet(node("a", models=("small",)), node("b")), chat(model="nope")) == "b"
 

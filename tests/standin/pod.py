@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
+from email import message_from_bytes
 from typing import Any
 
 from aiohttp import web
@@ -23,13 +24,28 @@ STATUS = "x-standin-status"
 WAIT = "x-standin-wait"
 """Seconds before the first byte of the answer."""
 
-_TEXTS = {
-    "/v1/chat/completions": "messages",
-    "/v1/completions": "prompt",
-    "/v1/responses": "input",
-    "/v1/messages": "messages",
-    "/v1/embeddings": "input",
+_POOLED = ("input", "messages")
+_SCORED = ("text_1", "queries", "data_1")
+_TEXTS: dict[str, tuple[str, ...]] = {
+    "/v1/chat/completions": ("messages",),
+    "/v1/completions": ("prompt",),
+    "/v1/responses": ("input",),
+    "/v1/messages": ("messages",),
+    "/v1/messages/count_tokens": ("messages",),
+    "/v1/embeddings": _POOLED,
+    "/pooling": _POOLED,
+    "/classify": _POOLED,
+    "/score": _SCORED,
+    "/v1/score": _SCORED,
+    "/rerank": ("query",),
+    "/v1/rerank": ("query",),
+    "/v2/rerank": ("query",),
+    "/v1/audio/transcriptions": ("file",),
+    "/v1/audio/translations": ("file",),
 }
+"""Where each API keeps what it works on: one of these must be there."""
+SOUND_BYTES = 6000
+"""What a sound file costs, as bytes of prompt: speech is read in windows of 1,500 positions, however long its file."""
 _HEADERS = {"server": "uvicorn", "vary": "Origin"}
 
 
@@ -112,6 +128,8 @@ class Pod:
                 return _json(
                     {"count": count, "max_model_len": self.context_length, "tokens": tokens, "token_strs": None}
                 )
+            case "/detokenize":
+                return _json({"prompt": "hello"})
             case "/version":
                 return _json({"version": "0.32.0"})
             case "/load":
@@ -126,7 +144,9 @@ class Pod:
             response = _json({"detail": "Method Not Allowed"}, 405)
             response.headers["allow"] = "POST"
             return response
-        asked = _asked(request.path, body)
+        is_form = request.content_type == "multipart/form-data"
+        asked = _form(request.headers["content-type"], body) if is_form else _json_body(body)
+        asked = _checked(request.path, asked)
         if isinstance(asked, web.Response):
             return asked
         seen.model = model = asked.get("model") or self.models[0]
@@ -137,13 +157,13 @@ class Pod:
         count = int(
             asked.get("max_tokens") or asked.get("max_completion_tokens") or asked.get("max_output_tokens") or 16
         )
-        prompt = json.dumps(asked.get(_TEXTS[request.path])).encode()
+        given = next(asked[text] for text in _TEXTS[request.path] if text in asked)
+        prompt = given[:SOUND_BYTES] if is_form else json.dumps(given).encode()
         async with self.engine.seat(prompt, count) as tokens:
-            if request.path == "/v1/embeddings":
-                inputs = asked["input"]
-                size = len(inputs) if isinstance(inputs, list) and inputs and isinstance(inputs[0], str) else 1
-                return _json(shapes.embeddings(model, size, tokens))
-            if asked.get("stream"):
+            pooled = shapes.pooled(request.path, model, given, asked, tokens)
+            if pooled is not None:
+                return _json(pooled)
+            if asked.get("stream") and not is_form:
                 return await _stream(request, self._events(request.path, asked, model, tokens, count))
             text = "".join([word async for word in self.engine.words(count)])
         return _json(_whole(request.path, model, text, tokens, count))
@@ -169,24 +189,41 @@ def kilometres(lat_a: float, lon_a: float, lat_b: float, lon_b: float) -> float:
     return 2 * 6371.0 * math.asin(math.sqrt(h))
 
 
-def _asked(path: str, body: bytes) -> dict[str, Any] | web.Response:
-    """The body, or vLLM's refusal of it."""
+def _json_body(body: bytes) -> Any:
+    """A JSON body, or vLLM's refusal of what is none."""
     try:
-        asked = json.loads(body)
+        return json.loads(body)
     except ValueError:
         detail = (
             f"1 validation error:\n  {{'type': 'json_invalid', 'loc': 'body.{len(body)}', "
             "'msg': 'JSON decode error', 'input': '<dict of 0 items>', 'ctx': {'error': 'Expecting value'}}"
         )
         return _json(shapes.error(detail, "Bad Request", f"body.{len(body)}", 400), 400)
-    text = _TEXTS[path]
-    if not isinstance(asked, dict) or text not in asked:
+
+
+def _form(content_type: str, body: bytes) -> dict[str, Any]:
+    """A form's fields; those without a file name are text."""
+    parts = message_from_bytes(f"content-type: {content_type}\r\n\r\n".encode() + body)
+    out: dict[str, Any] = {}
+    for part in parts.get_payload() if parts.is_multipart() else ():
+        value = part.get_payload(decode=True)
+        name = part.get_param("name", header="content-disposition")
+        out[name] = value if part.get_filename() is not None else value.decode()
+    return out
+
+
+def _checked(path: str, asked: Any) -> dict[str, Any] | web.Response:
+    """The body, or vLLM's refusal of it."""
+    if isinstance(asked, web.Response):
+        return asked
+    texts = _TEXTS[path]
+    if not isinstance(asked, dict) or not any(text in asked for text in texts):
         detail = (
-            f"1 validation error:\n  {{'type': 'missing', 'loc': 'body.{text}', 'msg': 'Field required', "
+            f"1 validation error:\n  {{'type': 'missing', 'loc': 'body.{texts[0]}', 'msg': 'Field required', "
             "'input': '<dict of 1 items>'}"
         )
-        return _json(shapes.error(detail, "Bad Request", f"body.{text}", 400), 400)
-    if asked[text] == [] and text == "messages":
+        return _json(shapes.error(detail, "Bad Request", f"body.{texts[0]}", 400), 400)
+    if texts == ("messages",) and asked["messages"] == []:
         detail = "Cannot apply chat template to an empty conversation. Provide at least one message."
         return _json(shapes.error(detail, "BadRequestError", None, 400), 400)
     return asked
@@ -200,6 +237,8 @@ def _whole(path: str, model: str, text: str, tokens: int, count: int) -> shapes.
             return shapes.completion(model, text, tokens, count)
         case "/v1/messages":
             return shapes.message(model, text, tokens, count)
+        case "/v1/audio/transcriptions" | "/v1/audio/translations":
+            return shapes.transcription(text)
         case _:
             done = shapes.output(text, shapes.name("msg"), "completed")
             return shapes.response(model, shapes.name("resp"), [done], (tokens, count))

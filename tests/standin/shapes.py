@@ -102,18 +102,47 @@ def response(model: str, ident: str, outputs: list[Json], tokens: tuple[int, int
     }  # fmt: skip
 
 
-def embeddings(model: str, inputs: int, prompt: int) -> Json:
-    """A /v1/embeddings answer."""
+def pooled(path: str, model: str, given: Any, asked: Json, prompt: int) -> Json | None:
+    """The answer of an API that says no words; None for the others."""
+    count = len(given) if isinstance(given, list) and given and isinstance(given[0], str) else 1
+    match path.rpartition("/")[2]:
+        case "embeddings":
+            one, prefix = {"object": "embedding", "embedding": [0.6, 0.8, 0.0, 0.0]}, "embd"
+        case "pooling":
+            one, prefix = {"object": "pooling", "data": [0.6, 0.8, 0.0, 0.0]}, "pool"
+        case "classify":
+            one, prefix = {"label": "LABEL_1", "probs": [0.4, 0.6], "num_classes": 2}, "classify"
+        case "score":
+            one, prefix = {"object": "score", "score": 0.5}, "score"
+        case "rerank":
+            return _reranked(model, asked["documents"], prompt)
+        case "count_tokens":
+            return {"input_tokens": prompt}
+        case _:
+            return None
     return {
-        "id": name("embd"), "object": "list", "created": int(time.time()), "model": model,
-        "data": [
-            {"index": i, "object": "embedding", "embedding": [0.6, 0.8, 0.0, 0.0]} for i in range(inputs)
-        ],
+        "id": name(prefix), "object": "list", "created": int(time.time()), "model": model,
+        "data": [{"index": i, **one} for i in range(count)],
         "usage": {
             "prompt_tokens": prompt, "total_tokens": prompt, "completion_tokens": 0,
             "prompt_tokens_details": None,
         },
     }  # fmt: skip
+
+
+def _reranked(model: str, documents: list[Any], prompt: int) -> Json:
+    return {
+        "id": name("rerank"), "model": model, "usage": {"prompt_tokens": prompt, "total_tokens": prompt},
+        "results": [
+            {"index": i, "document": {"text": document, "multi_modal": None}, "relevance_score": 1 / (i + 2)}
+            for i, document in enumerate(documents)
+        ],
+    }  # fmt: skip
+
+
+def transcription(text: str) -> Json:
+    """A /v1/audio/transcriptions answer."""
+    return {"text": text, "usage": {"type": "duration", "seconds": 1}}
 
 
 def models(served: tuple[str, ...], length: int) -> Json:
