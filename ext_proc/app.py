@@ -49,7 +49,7 @@ class Parts:
         )
         self.fleet = LiveFleet(self.discovery.nodes(), config.rules.watermarks)
         self.scraper = Scraper(config.fleet, self.fleet)
-        gather = Gather(self.intents, self.places, self.sessions, session_s=config.sessions.budget_ms / 1000.0)
+        gather = Gather(self.intents, self.places, self.sessions)
         self.router = Router(
             config,
             gather=gather,

@@ -74,7 +74,7 @@ class World:
         self.fleet = LiveFleet(nodes or (CODE, TALK), rules.watermarks)
         self.router = Router(
             config.Config(server=config.Server(deadline_ms=deadline_ms, **server), rules=rules),
-            gather=Gather(self.meanings, Nowhere(), self.sessions, session_s=0.01),  # type: ignore[arg-type]
+            gather=Gather(self.meanings, Nowhere(), self.sessions),  # type: ignore[arg-type]
             sessions=self.sessions,
             fleet=self.fleet,
             metrics=self.metrics,
