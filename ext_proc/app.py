@@ -12,7 +12,8 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ext_proc import config as configuration
-from ext_proc import names, server
+from ext_proc import listening, names, server
+from ext_proc.certificates import Certificates
 from ext_proc.config import Config
 from ext_proc.fleet import LiveFleet
 from ext_proc.gather import Gather
@@ -92,21 +93,29 @@ async def serve(config: Config, worker: int = 0) -> None:
         await _announce(checks, serving=True)
         service = server.Service(parts.router, config.server.limits, parts.metrics.count)
         parts.metrics.streams.set_function(lambda: service.streams)
+        certificates = None if config.server.tls is None else Certificates(config.server.tls)
         front = grpc.aio.server(options=server.options(config.server.limits))
         front.add_generic_rpc_handlers((service,))
-        port = await _listen(front, checks, config.server.host, config.server.port + worker)
+        health_pb2_grpc.add_HealthServicer_to_server(checks, front)
+        where = listening.bind(front, config.server, worker, certificates)
+        await front.start()
         aside = grpc.aio.server()
-        await _listen(aside, checks, config.server.host, config.server.health_port + worker)
+        health_pb2_grpc.add_HealthServicer_to_server(checks, aside)
+        aside.add_insecure_port(f"{config.server.host}:{config.server.health_port + worker}")
+        await aside.start()
         await stack.enter_async_context(_page(parts.metrics, config.server.host, config.server.metrics_port + worker))
 
         tasks = [
             loop.create_task(job)
             for job in (parts.scraper.run(), parts.places.watch(), parts.discovery.watch(parts.fleet.replace))
         ]
+        if certificates is not None:
+            parts.metrics.watch("tls", certificates, "refused")
+            tasks.append(loop.create_task(certificates.watch()))
         # What is loaded now stays: the collector need not look through it again at every full collection.
         gc.collect()
         gc.freeze()
-        log.info("serving on %s:%d, %d nodes", config.server.host, port, len(parts.fleet.fleet))
+        log.info("serving on %s, %d nodes", where, len(parts.fleet.fleet))
         watch = loop.create_task(stopping.wait())
         await asyncio.wait([watch, *tasks], return_when=asyncio.FIRST_COMPLETED)
 
@@ -149,13 +158,6 @@ def encoder(settings: configuration.Encoder) -> Encoder:
 
 def _sessions(config: Config) -> Sessions:
     return RedisSessions(config.sessions) if config.sessions.store == "redis" else MemorySessions(config.sessions)
-
-
-async def _listen(front: grpc.aio.Server, checks: health.aio.HealthServicer, host: str, port: int) -> int:
-    health_pb2_grpc.add_HealthServicer_to_server(checks, front)
-    bound = front.add_insecure_port(f"{host}:{port}")
-    await front.start()
-    return bound
 
 
 async def _announce(checks: health.aio.HealthServicer, *, serving: bool) -> None:

@@ -86,6 +86,7 @@ def options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
+        ("grpc.max_concurrent_streams", limits.streams),
         ("grpc.so_reuseport", 0),  # two services on one port would share streams at random: an error instead
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
