@@ -12,7 +12,7 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ext_proc import config as configuration
-from ext_proc import listening, names, server
+from ext_proc import listening, names, server, workers
 from ext_proc.certificates import Certificates
 from ext_proc.config import Config
 from ext_proc.fleet import LiveFleet
@@ -79,13 +79,15 @@ class Parts:
         self.intents.close()
 
 
-async def serve(config: Config, worker: int = 0) -> None:
-    """Run one worker until SIGTERM or SIGINT, then drain and return."""
+async def serve(config: Config, worker: int = 0, *, supervised: bool = False) -> None:
+    """Run one worker until SIGTERM, SIGINT or the end of its supervisor, then drain and return."""
     parts = Parts(config)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
+    if supervised:
+        workers.when_orphaned(stopping.set)
 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(parts.close)
@@ -99,9 +101,11 @@ async def serve(config: Config, worker: int = 0) -> None:
         health_pb2_grpc.add_HealthServicer_to_server(checks, front)
         where = listening.bind(front, config.server, worker, certificates)
         await front.start()
-        aside = grpc.aio.server()
+        aside = grpc.aio.server(options=server.ALONE)
         health_pb2_grpc.add_HealthServicer_to_server(checks, aside)
-        aside.add_insecure_port(f"{config.server.host}:{config.server.health_port + worker}")
+        place = f"{config.server.host}:{config.server.health_port + worker}"
+        with listening.named("health_port", place):
+            aside.add_insecure_port(place)
         await aside.start()
         await stack.enter_async_context(_page(parts.metrics, config.server.host, config.server.metrics_port + worker))
 
@@ -116,6 +120,8 @@ async def serve(config: Config, worker: int = 0) -> None:
         gc.collect()
         gc.freeze()
         log.info("serving on %s, %d nodes", where, len(parts.fleet.fleet))
+        if supervised:
+            workers.serving()
         watch = loop.create_task(stopping.wait())
         await asyncio.wait([watch, *tasks], return_when=asyncio.FIRST_COMPLETED)
 
@@ -182,7 +188,9 @@ class _page:  # noqa: N801 - used as a function: `async with _page(...)`
 
     async def __aenter__(self) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, *self._where).start()
+        host, port = self._where
+        with listening.named("metrics_port", f"{host}:{port}"):
+            await web.TCPSite(self._runner, host, port).start()
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()

@@ -86,13 +86,12 @@ def _serve(options: argparse.Namespace) -> int:
         from ext_proc import workers  # noqa: PLC0415 - the supervisor must not load gRPC or the encoder
 
         command = ["-m", "ext_proc.cli", "--log-level", options.log_level, "serve", "--config", str(options.config)]
-        asyncio.run(workers.supervise(command, config.server.workers))
-        return 0
+        return asyncio.run(workers.Supervisor(command, config.server.workers).run())
     import uvloop  # noqa: PLC0415 - other commands do without
 
     from ext_proc import app  # noqa: PLC0415
 
-    uvloop.run(app.serve(config, options.worker or 0))
+    uvloop.run(app.serve(config, options.worker or 0, supervised=options.worker is not None))
     return 0
 
 

@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -23,22 +25,28 @@ def bind(front: grpc.aio.Server, server: Server, worker: int, certificates: Cert
     reflection.enable_server_reflection((names.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), front)
     if server.socket is None:
         where = f"{server.host}:{server.port + worker}"
-        try:
+        with named("port", where):
             _open(front, where, certificates)
-        except RuntimeError as exc:
-            raise ConfigError(f"server.port: cannot listen on {where}; somebody else may ({exc})") from exc
         return where
     path = server.socket_of(worker)
     _nobody_there(path)
     # Not chmod afterwards: nobody else shall get in in between.
     before = os.umask(0o777 & ~int(server.socket_mode, 8))
     try:
-        _open(front, f"unix:{path}", certificates)
-    except RuntimeError as exc:
-        raise ConfigError(f"server.socket: cannot listen on {path} ({exc})") from exc
+        with named("socket", str(path)):
+            _open(front, f"unix:{path}", certificates)
     finally:
         os.umask(before)
     return str(path)
+
+
+@contextmanager
+def named(setting: str, where: str) -> Iterator[None]:
+    """A place that cannot be had becomes a ConfigError that names the setting."""
+    try:
+        yield
+    except (RuntimeError, OSError) as exc:  # gRPC's word for it, and everybody else's
+        raise ConfigError(f"server.{setting}: cannot listen on {where}; is somebody else there? ({exc})") from exc
 
 
 def _open(front: grpc.aio.Server, where: str, certificates: Certificates | None) -> None:
