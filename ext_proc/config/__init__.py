@@ -54,10 +54,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
                 f"envoy.message_timeout_ms ({self.envoy.message_timeout_ms:g}) must be above "
                 f"server.deadline_ms ({self.server.deadline_ms:g}), so that we answer before Envoy gives up"
             )
-        for name, ports in self.server.ports().items():
-            for ours in ("port", "admin_port"):
-                if getattr(self.envoy, ours) in ports:
-                    raise ValueError(f"envoy.{ours} ({getattr(self.envoy, ours)}) is one of server.{name}'s, too")
         if self.envoy.port == self.envoy.admin_port:
             raise ValueError(f"envoy.port and envoy.admin_port are the same ({self.envoy.port})")
         if self.envoy.tls is not None and self.server.tls is None:
@@ -112,8 +108,6 @@ def warnings(config: Config) -> list[str]:
         out.append(
             "sessions.store is memory and server.workers is above 1: each worker remembers its own sessions only"
         )
-    if not config.fleet.nodes and config.fleet.file is None:
-        out.append("fleet: no nodes, every request will be answered 503")
-    pools = {node.pool for node in config.fleet.nodes}
-    empty = [name for name in config.rules.pools if pools and name not in pools]
-    return out + [f"rules.pools.{name}: no node of fleet.nodes is in it" for name in empty]
+    if config.server.tls is not None and config.envoy.tls is None:
+        out.append("server.tls without envoy.tls: `isogloss envoy bootstrap` cannot write an Envoy that speaks it")
+    return out
