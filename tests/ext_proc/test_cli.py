@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,9 @@ def test_the_version_is_told(capsys):
 def test_explain_wants_an_address_that_is_one(config, capsys):
     assert cli.main(["explain", "--config", config, "--prompt", "hi", "--ip", "garbage"]) == 1
     assert capsys.readouterr().err == "isogloss: --ip 'garbage': not an IP address\n"
+
+
+def test_the_readmes_configuration_is_good_as_it_stands(tmp_path, capsys):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "fleet:" in block]
+    assert said_of(textwrap.dedent(example), tmp_path, capsys) == ""
