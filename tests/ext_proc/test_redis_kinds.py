@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trustme
 from redis import Redis as Client
-from redis.asyncio import Redis
+from redis.asyncio import Redis, SSLConnection
+from redis.asyncio import RedisCluster as ClusterClient
 from redis.crc import key_slot
 
 from ext_proc import config
@@ -215,3 +216,19 @@ def test_a_url_is_read_as_other_projects_write_it():
     assert where.hosts == (("s1", 26379), ("::1", 7), ("s3", 1))
     assert (where.service, where.db, where.login) == ("my", 2, {"username": "ann", "password": "p/w"})
     assert (where.sentinel_login, where.tls) == ({"password": "x"}, {"ssl_check_hostname": False})
+
+
+@pytest.mark.parametrize("group", ["", "+cluster", "+sentinel"])
+def test_every_tls_option_is_one_redis_py_knows(group: str):
+    """Without a server and without a loop, as `isogloss check` asks."""
+    options = "ssl_ca_certs=a&ssl_certfile=b&ssl_keyfile=c&ssl_cert_reqs=optional&ssl_check_hostname=true"
+    service = "name" if group == "+sentinel" else ""
+    client = redis_url.connect(redis_url.read(f"rediss{group}://u:p@h:1/{service}?{options}"), 4)
+    if isinstance(client.redis, ClusterClient):
+        (node,) = client.redis.startup_nodes
+        connection = node.acquire_connection()
+    else:
+        connection = client.redis.connection_pool.make_connection()
+    assert isinstance(connection, SSLConnection)
+    assert connection.ssl_context.ca_certs == "a"
+    assert connection.password == "p"
