@@ -12,7 +12,8 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ext_proc import config as configuration
-from ext_proc import names, server
+from ext_proc import listening, names, server, workers
+from ext_proc.certificates import Certificates
 from ext_proc.config import Config
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
@@ -49,7 +50,7 @@ class Parts:
         )
         self.fleet = LiveFleet(self.discovery.nodes(), config.rules.watermarks)
         self.scraper = Scraper(config.fleet, self.fleet)
-        gather = Gather(self.intents, self.places, self.sessions, session_s=config.sessions.budget_ms / 1000.0)
+        gather = Gather(self.intents, self.places, self.sessions)
         self.router = Router(
             config,
             gather=gather,
@@ -78,13 +79,15 @@ class Parts:
         self.intents.close()
 
 
-async def serve(config: Config, worker: int = 0) -> None:
-    """Run one worker until SIGTERM or SIGINT, then drain and return."""
+async def serve(config: Config, worker: int = 0, *, supervised: bool = False) -> None:
+    """Run one worker until SIGTERM, SIGINT or the end of its supervisor, then drain and return."""
     parts = Parts(config)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
+    if supervised:
+        workers.when_orphaned(stopping.set)
 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(parts.close)
@@ -92,21 +95,33 @@ async def serve(config: Config, worker: int = 0) -> None:
         await _announce(checks, serving=True)
         service = server.Service(parts.router, config.server.limits, parts.metrics.count)
         parts.metrics.streams.set_function(lambda: service.streams)
+        certificates = None if config.server.tls is None else Certificates(config.server.tls)
         front = grpc.aio.server(options=server.options(config.server.limits))
         front.add_generic_rpc_handlers((service,))
-        port = await _listen(front, checks, config.server.host, config.server.port + worker)
-        aside = grpc.aio.server()
-        await _listen(aside, checks, config.server.host, config.server.health_port + worker)
+        health_pb2_grpc.add_HealthServicer_to_server(checks, front)
+        where = listening.bind(front, config.server, worker, certificates)
+        await front.start()
+        aside = grpc.aio.server(options=server.ALONE)
+        health_pb2_grpc.add_HealthServicer_to_server(checks, aside)
+        place = f"{config.server.host}:{config.server.health_port + worker}"
+        with listening.named("health_port", place):
+            aside.add_insecure_port(place)
+        await aside.start()
         await stack.enter_async_context(_page(parts.metrics, config.server.host, config.server.metrics_port + worker))
 
         tasks = [
             loop.create_task(job)
             for job in (parts.scraper.run(), parts.places.watch(), parts.discovery.watch(parts.fleet.replace))
         ]
+        if certificates is not None:
+            parts.metrics.watch("tls", certificates, "refused")
+            tasks.append(loop.create_task(certificates.watch()))
         # What is loaded now stays: the collector need not look through it again at every full collection.
         gc.collect()
         gc.freeze()
-        log.info("serving on %s:%d, %d nodes", config.server.host, port, len(parts.fleet.fleet))
+        log.info("serving on %s, %d nodes", where, len(parts.fleet.fleet))
+        if supervised:
+            workers.serving()
         watch = loop.create_task(stopping.wait())
         await asyncio.wait([watch, *tasks], return_when=asyncio.FIRST_COMPLETED)
 
@@ -151,13 +166,6 @@ def _sessions(config: Config) -> Sessions:
     return RedisSessions(config.sessions) if config.sessions.store == "redis" else MemorySessions(config.sessions)
 
 
-async def _listen(front: grpc.aio.Server, checks: health.aio.HealthServicer, host: str, port: int) -> int:
-    health_pb2_grpc.add_HealthServicer_to_server(checks, front)
-    bound = front.add_insecure_port(f"{host}:{port}")
-    await front.start()
-    return bound
-
-
 async def _announce(checks: health.aio.HealthServicer, *, serving: bool) -> None:
     """liveness stays SERVING while we drain: nobody should kill us for that."""
     for name in names.HEALTH_NAMES:
@@ -180,7 +188,9 @@ class _page:  # noqa: N801 - used as a function: `async with _page(...)`
 
     async def __aenter__(self) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, *self._where).start()
+        host, port = self._where
+        with listening.named("metrics_port", f"{host}:{port}"):
+            await web.TCPSite(self._runner, host, port).start()
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()

@@ -2,12 +2,14 @@
 
 import argparse
 import asyncio
+import ipaddress
 import json
 import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ext_proc import __version__
 from ext_proc import config as configuration
 from ext_proc.config import Config
 from ext_proc.errors import ConfigError, IsoglossError
@@ -32,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="isogloss", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"isogloss {__version__}")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -86,13 +89,12 @@ def _serve(options: argparse.Namespace) -> int:
         from ext_proc import workers  # noqa: PLC0415 - the supervisor must not load gRPC or the encoder
 
         command = ["-m", "ext_proc.cli", "--log-level", options.log_level, "serve", "--config", str(options.config)]
-        asyncio.run(workers.supervise(command, config.server.workers))
-        return 0
+        return asyncio.run(workers.Supervisor(command, config.server.workers).run())
     import uvloop  # noqa: PLC0415 - other commands do without
 
     from ext_proc import app  # noqa: PLC0415
 
-    uvloop.run(app.serve(config, options.worker or 0))
+    uvloop.run(app.serve(config, options.worker or 0, supervised=options.worker is not None))
     return 0
 
 
@@ -101,6 +103,8 @@ def _explain(options: argparse.Namespace) -> int:
 
     config = configuration.load(options.config)
     headers = dict(_header(text) for text in options.header)
+    if options.ip is not None:
+        _address(options.ip)
     if options.body is not None:
         body = _read(options.body)
     else:
@@ -186,6 +190,13 @@ def _header(text: str) -> tuple[str, str]:
     if not found:
         raise ConfigError(f"--header {text!r}: expected NAME=VALUE")
     return name.strip().lower(), value.strip()
+
+
+def _address(text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise ConfigError(f"--ip {text!r}: not an IP address") from None
 
 
 def _read(path: Path) -> bytes:

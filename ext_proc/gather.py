@@ -20,14 +20,13 @@ class Places(Protocol):
 
 
 class Gather:
-    """The sources and their budgets."""
+    """The sources; each keeps to a budget of its own, and all of them to the request's deadline."""
 
-    def __init__(self, intents: Intents | None, places: Places, sessions: Sessions, *, session_s: float) -> None:
-        """*session_s*: what one session look-up may cost, in seconds. *intents* None: nobody reads meaning."""
+    def __init__(self, intents: Intents | None, places: Places, sessions: Sessions) -> None:
+        """*intents* None: nobody reads meaning."""
         self._intents = intents
         self._places = places
         self._sessions = sessions
-        self._session_s = session_s
 
     async def features(
         self,
@@ -47,8 +46,7 @@ class Gather:
         if session.found_by != "made":
             answer = self._sessions.binding(session.key)
             if self._sessions.remote:
-                soon = min(until, asyncio.get_running_loop().time() + self._session_s)
-                binding = await _known("sessions", answer, soon, missing)
+                binding = await _known("sessions", answer, until, missing)
             else:
                 binding = await answer
         if encoding is not None:

@@ -196,9 +196,11 @@ class Router:
             self._remember(session, decision, features, parsed.request.context_version)
 
     def _remember(self, session: Session, decision: Decision, features: Features, version: int | None) -> None:
-        before = features.binding.context_version if features.binding is not None else None
+        had = features.binding
+        before, began = (None, None) if had is None else (had.context_version, had.began)
         newest = max((v for v in (version, before) if v is not None), default=None)
-        self._sessions.bind(session.key, Binding(decision.node.address, decision.node.key, decision.intent, newest))
+        node = decision.node
+        self._sessions.bind(session.key, Binding(node.address, node.key, decision.intent, newest, began))
 
 
 def _refusal(shed: Shed) -> Refuse:

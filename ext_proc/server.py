@@ -13,6 +13,8 @@ from ext_proc.config import Limits
 from ext_proc.protocol import Answer, Decide, Exchange, ResponseBody, ResponseHeaders, Undecided
 from ext_proc.usage import Usage, UsageReader
 
+ALONE = [("grpc.so_reuseport", 0)]
+"""Two services on one port would share streams at random: an error instead."""
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 log = logging.getLogger(__name__)
@@ -102,7 +104,8 @@ def options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.message_bytes),
         ("grpc.max_send_message_length", limits.message_bytes),
-        ("grpc.so_reuseport", 0),  # two services on one port would share streams at random: an error instead
+        ("grpc.max_concurrent_streams", limits.streams),
+        *ALONE,
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.keepalive_permit_without_calls", 1),

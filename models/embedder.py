@@ -10,6 +10,8 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from models.weights import Weights
+
 Vector = NDArray[np.float32]
 Precision = Literal["int8", "fp32"]
 
@@ -57,6 +59,12 @@ class Fingerprint(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         return f"{self.weights[:12]}/{self.tokenizer[:12]} layer {self.layer}, {self.tokens} tokens, {self.precision}"
+
+
+def fingerprint(weights: Weights, encoder: Encoder) -> Fingerprint:
+    """Which space the encoder that the settings ask for makes: told from files, nothing is loaded."""
+    precision: Precision = "fp32" if encoder.backend == "sentence-transformers" else encoder.precision
+    return Fingerprint(weights.weights, weights.tokenizer, weights.layers(encoder.layer), encoder.tokens, precision)
 
 
 class Embedding(Struct, frozen=True):

@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from models import graph_cache
-from models.embedder import Embedding, Encoder, Fingerprint, cores
+from models.embedder import Embedding, Encoder, cores, fingerprint
 from models.weights import verify
 from models.window import Window
 
@@ -23,7 +23,7 @@ class OnnxEmbedder:
     def __init__(self, encoder: Encoder) -> None:
         weights = verify(encoder.model)
         layer = weights.layers(encoder.layer)
-        self.fingerprint = Fingerprint(weights.weights, weights.tokenizer, layer, encoder.tokens, encoder.precision)
+        self.fingerprint = fingerprint(weights, encoder)
         self.dim = weights.config.hidden_size
         self._window = Window(weights, min(encoder.tokens, weights.config.max_position_embeddings))
         cache = Path(encoder.cache) if encoder.cache else graph_cache.default_directory()

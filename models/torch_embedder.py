@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from models.embedder import Embedding, Encoder, Fingerprint
+from models.embedder import Embedding, Encoder, fingerprint
 from models.errors import BackendMissing, WeightsRefused
 from models.weights import verify
 from models.window import Window
@@ -25,7 +25,7 @@ class TorchEmbedder:
             ) from exc
         weights = verify(encoder.model)
         layer = weights.layers(encoder.layer)
-        self.fingerprint = Fingerprint(weights.weights, weights.tokenizer, layer, encoder.tokens, "fp32")
+        self.fingerprint = fingerprint(weights, encoder)
         self._window = Window(weights, min(encoder.tokens, weights.config.max_position_embeddings))
         self._torch = torch
         self._model: Any = SentenceTransformer(str(weights.directory), device="cpu", local_files_only=True)

@@ -90,12 +90,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """What a session remembers: its node, its intent and how far its conversation had come."""
+    """What a session remembers: its node, its intent, how far its conversation had come, and when it began."""
 
     node: str
     identity: str
     intent: str | None = None
     context_version: int | None = None
+    began: float | None = None
+    """Seconds on the clock of the store that gave it; None: now."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

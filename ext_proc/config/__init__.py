@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from ext_proc.config.encoder import Encoder
 from ext_proc.config.fleet import FleetConfig
 from ext_proc.config.places import Network, Places
-from ext_proc.config.server import Envoy, Limits, Mode, Server
+from ext_proc.config.server import Envoy, EnvoyTls, Limits, Mode, Server, Tls
 from ext_proc.config.sessions import Sessions
 from ext_proc.config.units import MIB
 from ext_proc.errors import ConfigError
@@ -20,6 +20,7 @@ __all__ = [
     "Config",
     "Encoder",
     "Envoy",
+    "EnvoyTls",
     "FleetConfig",
     "Limits",
     "Mode",
@@ -27,6 +28,7 @@ __all__ = [
     "Places",
     "Server",
     "Sessions",
+    "Tls",
     "load",
     "parse",
     "warnings",
@@ -52,6 +54,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
                 f"envoy.message_timeout_ms ({self.envoy.message_timeout_ms:g}) must be above "
                 f"server.deadline_ms ({self.server.deadline_ms:g}), so that we answer before Envoy gives up"
             )
+        if self.envoy.port == self.envoy.admin_port:
+            raise ValueError(f"envoy.port and envoy.admin_port are the same ({self.envoy.port})")
+        if self.envoy.tls is not None and self.server.tls is None:
+            raise ValueError("envoy.tls: the service itself has no TLS; give server.tls, too")
 
 
 def load(path: Path) -> Config:
@@ -71,6 +77,7 @@ def parse(text: bytes, *, base: Path = Path()) -> Config:
     config: Config = decode(text, Config)
     return msgspec.structs.replace(
         config,
+        server=_resolved_server(base, config.server),
         bundle=_resolved(base, config.bundle),
         encoder=msgspec.structs.replace(
             config.encoder,
@@ -80,6 +87,14 @@ def parse(text: bytes, *, base: Path = Path()) -> Config:
         places=msgspec.structs.replace(config.places, databases=tuple(base / path for path in config.places.databases)),
         fleet=msgspec.structs.replace(config.fleet, file=_resolved(base, config.fleet.file)),
     )
+
+
+def _resolved_server(base: Path, server: Server) -> Server:
+    tls = server.tls
+    if tls is not None:
+        paths = {name: _resolved(base, getattr(tls, name)) for name in tls.__struct_fields__}
+        tls = Tls(**paths)  # type: ignore[arg-type]
+    return msgspec.structs.replace(server, socket=server.socket and (base / server.socket).absolute(), tls=tls)
 
 
 def _resolved(base: Path, path: Path | None) -> Path | None:
@@ -93,8 +108,6 @@ def warnings(config: Config) -> list[str]:
         out.append(
             "sessions.store is memory and server.workers is above 1: each worker remembers its own sessions only"
         )
-    if not config.fleet.nodes and config.fleet.file is None:
-        out.append("fleet: no nodes, every request will be answered 503")
-    pools = {node.pool for node in config.fleet.nodes}
-    empty = [name for name in config.rules.pools if pools and name not in pools]
-    return out + [f"rules.pools.{name}: no node of fleet.nodes is in it" for name in empty]
+    if config.server.tls is not None and config.envoy.tls is None:
+        out.append("server.tls without envoy.tls: `isogloss envoy bootstrap` cannot write an Envoy that speaks it")
+    return out

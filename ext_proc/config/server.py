@@ -1,5 +1,6 @@
 """The ext_proc service, and the Envoy in front of it."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
@@ -8,6 +9,8 @@ from ext_proc import pointer as pointers
 from ext_proc.config.units import MIB, Milliseconds, Port, Seconds
 
 Mode = Literal["headers", "buffered", "duplex"]
+_LONGEST_SOCKET = 107
+"""Linux; what the kernel would otherwise cut off or refuse."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +25,21 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     def message_bytes(self) -> int:
         """The largest gRPC message: a whole body and room for its headers."""
         return self.body_bytes + MIB
+
+    @property
+    def streams(self) -> int:
+        """The most streams on one connection: 16 GiB of bodies. Beyond that Envoy opens another connection."""
+        return max(16, min(10_000, 16 * 1024 * MIB // self.body_bytes))
+
+
+class Tls(Struct, frozen=True, forbid_unknown_fields=True):
+    """TLS on the ext_proc port; PEM files, read again when they change. Health and metrics stay plain."""
+
+    certificate: Path
+    """With whatever leads from it to the CA that Envoy knows."""
+    key: Path
+    client_ca: Path | None = None
+    """Only clients with a certificate of this CA are served (mutual TLS)."""
 
 
 class OwnApi(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,6 +60,11 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: Port = 9002
+    socket: Path | None = None
+    """A Unix socket instead of the ext_proc port; worker 1 listens on `<socket>.1`, and so on."""
+    socket_mode: Annotated[str, Meta(pattern=r"^0?[0-7]{3}$")] = "660"
+    """Who may connect, in octal and in quotes: Envoy's user needs to write."""
+    tls: Tls | None = None
     health_port: Port = 9003
     metrics_port: Port = 9090
     workers: Annotated[int, Meta(ge=1, le=64)] = 1
@@ -59,15 +82,43 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
             if not path.startswith("/") or "?" in path or "#" in path:
                 raise ValueError(f"server.paths: {path!r} is no path: as in /my/api, with no '?' or '#' in it")
         taken: dict[int, str] = {}
-        for name in ("port", "health_port", "metrics_port"):
-            first = getattr(self, name)
-            for port in range(first, first + self.workers):
+        for name, ports in self.ports().items():
+            for port in ports:
+                if port > 65535:
+                    raise ValueError(f"server.{name} ({ports.start}): there is no port {port} for the last worker")
                 if port in taken:
                     raise ValueError(
-                        f"server.{name} ({first}) and server.{taken[port]} meet at {port}: "
+                        f"server.{name} ({ports.start}) and server.{taken[port]} meet at {port}: "
                         f"each needs {self.workers} ports side by side, one a worker"
                     )
                 taken[port] = name
+        if self.socket is not None and len(bytes(self.socket_of(self.workers - 1))) > _LONGEST_SOCKET:
+            raise ValueError(f"server.socket: a socket's path has at most {_LONGEST_SOCKET} bytes ({self.socket})")
+
+    def ports(self) -> dict[str, range]:
+        """The TCP ports of all workers, by the setting that gives the first."""
+        names = ("health_port", "metrics_port") if self.socket is not None else ("port", "health_port", "metrics_port")
+        return {name: range(first := getattr(self, name), first + self.workers) for name in names}
+
+    def socket_of(self, worker: int) -> Path:
+        """Where that worker listens."""
+        return Path(f"{self.socket}.{worker}" if worker else f"{self.socket}")
+
+
+class EnvoyTls(Struct, frozen=True, forbid_unknown_fields=True):
+    """How Envoy reaches a service with `server.tls`; paths are Envoy's, as it reads them at its start."""
+
+    ca: Path
+    """Of whom our certificate must be."""
+    name: str | None = None
+    """The name or address that must stand in our certificate; None: `server.host`."""
+    certificate: Path | None = None
+    key: Path | None = None
+    """Envoy's own, for mutual TLS."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("envoy.tls: certificate and key go together")
 
 
 class Envoy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,3 +130,4 @@ class Envoy(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = "buffered"
     message_timeout_ms: Milliseconds = 200.0
     """Envoy's own patience; must be above `server.deadline_ms`, so that we answer first."""
+    tls: EnvoyTls | None = None

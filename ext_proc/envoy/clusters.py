@@ -43,8 +43,9 @@ from envoy_data_plane.envoy.type.v3 import Percent
 from envoy_data_plane.google.protobuf import Any
 
 from ext_proc import names
-from ext_proc.config import Server
-from ext_proc.envoy.common import NEVER, PODS, WORKERS, address, extension, seconds
+from ext_proc.config import Config
+from ext_proc.envoy import tls
+from ext_proc.envoy.common import NEVER, PODS, WORKERS, address, extension, is_ip, pipe, seconds
 from ext_proc.errors import ConfigError
 from policy.types import Node
 
@@ -103,22 +104,26 @@ def pods(nodes: Iterable[Node]) -> Cluster:
     )
 
 
-def workers(server: Server) -> Cluster:
-    """Our worker processes. A dead one is out within a health check; with none left Envoy goes on without us."""
+def workers(config: Config) -> Cluster:
+    """Our worker processes. A dead one is out within a health check; with none left Envoy goes on without us.
+
+    Raises ConfigError where Envoy is not told how to speak TLS with them.
+    """
+    server = config.server
     host = _reachable(server.host)
+    places = (
+        [pipe(server.socket_of(worker)) for worker in range(server.workers)]
+        if server.socket is not None
+        else [address(host, port) for port in server.ports()["port"]]
+    )
     return Cluster(
         name=WORKERS,
-        type=ClusterDiscoveryType.STATIC if _is_ip(host) else ClusterDiscoveryType.STRICT_DNS,
+        type=ClusterDiscoveryType.STATIC if server.socket or is_ip(host) else ClusterDiscoveryType.STRICT_DNS,
         connect_timeout=seconds(0.25),
         load_assignment=ClusterLoadAssignment(
             cluster_name=WORKERS,
             endpoints=[
-                LocalityLbEndpoints(
-                    lb_endpoints=[
-                        LbEndpoint(endpoint=Endpoint(address=address(host, server.port + worker)))
-                        for worker in range(server.workers)
-                    ]
-                )
+                LocalityLbEndpoints(lb_endpoints=[LbEndpoint(endpoint=Endpoint(address=place)) for place in places])
             ],
         ),
         load_balancing_policy=_policy("envoy.load_balancing_policies.round_robin", RoundRobin()),
@@ -138,6 +143,7 @@ def workers(server: Server) -> Cluster:
             successful_active_health_check_uneject_host=True,
         ),
         circuit_breakers=_no_limit(),
+        transport_socket=tls.socket(config, host),
         typed_extension_protocol_options={
             _OPTIONS: Any.pack(
                 HttpProtocolOptions(
@@ -201,7 +207,7 @@ def _endpoint(where: str) -> LbEndpoint:
     host, _, port = where.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     # One spelling an address: Envoy finds a node by the bytes, and it writes addresses in the shortest form.
-    if not _is_ip(bare) or not port.isdigit() or not 0 < int(port) < 65536:
+    if not is_ip(bare) or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"fleet.nodes.address: {where!r} is not ip:port (IPv6 in brackets)")
     ip = ipaddress.ip_address(bare)
     shortest = f"[{ip}]:{int(port)}" if ip.version == 6 else f"{ip}:{int(port)}"
@@ -213,11 +219,3 @@ def _endpoint(where: str) -> LbEndpoint:
 def _reachable(host: str) -> str:
     """Where Envoy, on the same machine, finds a server that listens on *host*."""
     return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1", "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -1,7 +1,9 @@
 """Small words of Envoy's configuration that listener and clusters share."""
 
+import ipaddress
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any as Anything
 
 import betterproto2
@@ -10,6 +12,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     HeaderValue,
     HeaderValueOption,
     HeaderValueOptionHeaderAppendAction,
+    Pipe,
     SocketAddress,
     TypedExtensionConfig,
 )
@@ -29,6 +32,20 @@ def seconds(value: float) -> timedelta:
 def address(host: str, port: int) -> Address:
     """A TCP address; an IPv6 *host* comes without brackets."""
     return Address(socket_address=SocketAddress(address=host, port_value=port))
+
+
+def pipe(path: Path) -> Address:
+    """A Unix socket."""
+    return Address(pipe=Pipe(path=str(path)))
+
+
+def is_ip(host: str) -> bool:
+    """An address, and no name that must be looked up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def extension(name: str, message: betterproto2.Message) -> TypedExtensionConfig:

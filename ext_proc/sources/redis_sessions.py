@@ -9,13 +9,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from ext_proc import config
-from ext_proc.errors import ConfigError, SourceDown
+from ext_proc.errors import SourceDown
+from ext_proc.sources import patience, redis_url
 from policy.types import Binding
 
 log = logging.getLogger(__name__)
@@ -25,7 +23,7 @@ WRITES = 1000
 """Bindings waiting to be written; under a flood the newest are dropped and counted, no request waits."""
 WRITERS = 4
 PATIENCE = 0.9
-"""Share of the budget after which Redis counts as slow."""
+"""Share of the budget after which Redis counts as slow: the rest is for finding out."""
 FAILURES = 5
 """So many in a row open the breaker."""
 AGAIN_S = 1.0
@@ -47,38 +45,28 @@ class RedisSessions:
 
     A command is a task of its own and runs to its end, however soon the request that asked stops waiting. So no answer
     is left unread on a connection for somebody else to read, and a connection that takes longer to make than a request
-    may wait (TLS, a password, a database number: several round trips) is there for the next one.
-
-    One server by its URL; a cluster or sentinels would be another client behind the same `_run`.
+    may wait (TLS, a password, a database number, a cluster's map: several round trips) is there for the next one.
     """
 
     remote = True
 
-    def __init__(self, settings: config.Sessions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: config.Sessions,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         """Raises ConfigError when the URL is none of Redis's. Connects when first asked."""
-        # Less than a request's own patience, so that it is we who give up and learn that Redis is slow.
-        seconds = settings.budget_ms / 1000.0 * PATIENCE
-        try:
-            self._pool = ConnectionPool.from_url(
-                settings.url,
-                max_connections=CONNECTIONS,
-                # The time-outs are ours, around the whole command. redis-py's own would go through asyncio.wait_for,
-                # which before Python 3.12 can lose a cancellation.
-                socket_timeout=None,
-                socket_connect_timeout=None,
-                retry=Retry(NoBackoff(), 0),  # a second try would not fit into the budget
-                # In RESP3 redis-py 8 listens for maintenance notices, and for their sake takes a connection with an
-                # unread answer on it for a good one. RESP2 also greets in a round trip less.
-                protocol=2,
-            )
-        except ValueError as exc:
-            raise ConfigError(f"sessions.url: {exc}") from exc
-        self._redis = Redis(connection_pool=self._pool)
+        self._client = redis_url.connect(redis_url.read(settings.url), CONNECTIONS)
+        self._redis = self._client.redis
         # Waiting here and not in the pool: a crowd of ours is no failure of Redis.
         self._gate = asyncio.Semaphore(CONNECTIONS)
         self._ttl_ms = int(settings.ttl_s * 1000)
-        self._seconds = seconds
+        self._max_age_s = settings.max_age_s
+        self._seconds = settings.budget_ms / 1000.0 * PATIENCE
         self._clock = clock
+        self._wall = wall
+        self._closing = False
         self._running: set[asyncio.Task[Any]] = set()
         self._failures = 0
         self._closed_until = 0.0
@@ -100,9 +88,9 @@ class RedisSessions:
             return None  # another version's; the next bind overwrites it
         if value.key != key:
             self.foreign += 1
-            await self._pool.disconnect()  # answers may be out of step with questions: begin anew
+            await self._client.disconnect()  # answers may be out of step with questions: begin anew
             raise SourceDown("sessions: an answer was for another key")
-        return value.binding
+        return value.binding if self._left_s(value.binding) > 0 else None
 
     def bind(self, key: str, binding: Binding) -> None:
         if not self._writers:
@@ -112,6 +100,10 @@ class RedisSessions:
         except asyncio.QueueFull:
             self.dropped += 1
 
+    def _left_s(self, binding: Binding) -> float:
+        """Seconds until its session is too old."""
+        return self._max_age_s if binding.began is None else binding.began + self._max_age_s - self._wall()
+
     async def close(self) -> None:
         """Write what waits, within a second, and disconnect."""
         if self._writers:
@@ -120,23 +112,27 @@ class RedisSessions:
                     await self._writes.join()
             except TimeoutError:
                 self.dropped += self._writes.qsize()
+        self._closing = True
         tasks = [*self._writers, *self._running]
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-        await self._pool.disconnect()
+        await self._client.disconnect()
         for result in ended:
             if isinstance(result, Exception) and not isinstance(result, SourceDown):
                 raise result
 
     async def _write(self) -> None:
-        while True:
+        while not self._closing:  # a library that loses a cancellation must not keep us
             key, binding = await self._writes.get()
-            value = msgspec.msgpack.encode(_Value(key, binding))
             try:
                 self._allowed()
+                if binding.began is None:
+                    binding = msgspec.structs.replace(binding, began=self._wall())
+                lives_ms = int(min(self._ttl_ms, max(1.0, self._left_s(binding) * 1000)))
+                value = msgspec.msgpack.encode(_Value(key, binding))
                 await self._gate.acquire()
-                await self._run(partial(self._redis.set, PREFIX + key, value, px=self._ttl_ms))
+                await self._run(partial(self._redis.set, PREFIX + key, value, px=lives_ms))
             except SourceDown:
                 self.dropped += 1
             finally:
@@ -145,20 +141,23 @@ class RedisSessions:
     async def _ask(self, command: Callable[[], Awaitable[Any]]) -> Any:
         """One command for a request: answered within the budget, if the breaker lets it, or not at all."""
         self._allowed()
-        running = None
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._seconds
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout_at(due):
                 await self._gate.acquire()
-                began = self._clock()
-                running = asyncio.get_running_loop().create_task(self._run(command))
-                self._running.add(running)
-                running.add_done_callback(self._ended)
-                return await asyncio.shield(running)
         except TimeoutError as exc:
-            # A request that waited most of its time for its turn says nothing about Redis.
-            if running is not None and self._clock() - began > self._seconds / 2:
-                self._failed(exc)
-            raise SourceDown("sessions") from exc
+            raise SourceDown("sessions: more ask than Redis is let") from exc
+        began = loop.time()
+        running = loop.create_task(self._run(command))
+        self._running.add(running)
+        running.add_done_callback(self._ended)
+        if await patience.ends(running, due):
+            return running.result()
+        # A request that waited most of its time for its turn, or for our own loop, says nothing about Redis.
+        if due - began > self._seconds / 2 and not patience.was_late(due):
+            self._failed("no answer in time")
+        raise SourceDown("sessions")
 
     def _ended(self, running: "asyncio.Task[Any]") -> None:
         """Nobody may be waiting for it any more: how it failed is counted already, and no traceback is owed."""
@@ -168,16 +167,21 @@ class RedisSessions:
 
     async def _run(self, command: Callable[[], Awaitable[Any]]) -> Any:
         """One command to its end, then the gate is open for another."""
-        began = self._clock()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
-            async with asyncio.timeout(COMMAND_S):
+            async with asyncio.timeout_at(began + COMMAND_S):
                 answer = await command()
-        except (RedisError, OSError, TimeoutError) as exc:
-            self._failed(exc)
+        except TimeoutError as exc:
+            if not patience.was_late(began + COMMAND_S):
+                self._failed("no answer at all")
+            raise SourceDown("sessions") from exc
+        except (RedisError, RedisClusterException, OSError) as exc:
+            self._failed(type(exc).__name__)
             raise SourceDown("sessions") from exc
         finally:
             self._gate.release()
-        if self._clock() - began <= self._seconds:
+        if loop.time() - began <= self._seconds:
             if self._failures >= FAILURES:
                 log.info("sessions: Redis answers again")
             self._failures = 0
@@ -192,8 +196,8 @@ class RedisSessions:
             raise SourceDown("sessions: Redis failed repeatedly and is given a rest")
         self._closed_until = now + AGAIN_S  # this one may try; the others wait for how it ends
 
-    def _failed(self, exc: Exception) -> None:
+    def _failed(self, how: str) -> None:
         self._failures += 1
         if self._failures == FAILURES:
             self._closed_until = self._clock() + AGAIN_S
-            log.warning("sessions: Redis is not answering (%s); going on without", type(exc).__name__)
+            log.warning("sessions: Redis is not answering (%s); going on without", how)

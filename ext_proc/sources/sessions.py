@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ext_proc import config, names
+from ext_proc.config import MIB
 from policy.types import Binding
 
 _ID = re.compile(r"[A-Za-z0-9._:~=+/-]{1,128}", re.ASCII)
@@ -29,7 +30,7 @@ class Sessions(Protocol):
     """What sessions remember. Both stores pass the same tests."""
 
     remote: bool
-    """An answer takes time, so the caller's budget applies."""
+    """An answer takes time: up to the store's own budget, and never past the request's deadline."""
 
     async def binding(self, key: str) -> Binding | None:
         """What this session remembers; reading is using, so it renews its life. Raises SourceDown."""
@@ -91,14 +92,20 @@ def _cookie(header: str, name: str | None) -> str | None:
     return None
 
 
+ENTRY_BYTES = 512
+"""What one remembered session takes in a 64-bit Python, at most. A key is a hash and a binding's names are the fleet's
+own, so nothing a client says makes an entry larger."""
+
+
 class MemorySessions:
-    """On one machine: the least recently used go first, unused ones after *ttl_s*."""
+    """On one machine: the least recently used go first, unused ones after *ttl_s*, all after *max_age_s*."""
 
     remote = False
 
     def __init__(self, settings: config.Sessions, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl_s = settings.ttl_s
-        self._most = settings.entries
+        self._max_age_s = settings.max_age_s
+        self._most = settings.memory_mb * MIB // ENTRY_BYTES
         self._clock = clock
         self._bindings: OrderedDict[str, tuple[float, Binding]] = OrderedDict()
 
@@ -108,14 +115,15 @@ class MemorySessions:
             return None
         last_used, binding = found
         now = self._clock()
-        if now - last_used > self._ttl_s:
+        if now - last_used > self._ttl_s or (binding.began is not None and now - binding.began > self._max_age_s):
             del self._bindings[key]
             return None
         self._keep(key, binding, now)
         return binding
 
     def bind(self, key: str, binding: Binding) -> None:
-        self._keep(key, binding, self._clock())
+        now = self._clock()
+        self._keep(key, binding if binding.began is not None else structs.replace(binding, began=now), now)
         if len(self._bindings) > self._most:
             self._bindings.popitem(last=False)
 

@@ -74,11 +74,12 @@ class Process:
         return self.log.read_text(errors="replace")[-last:]
 
 
-def listens(port: int) -> bool:
-    """Somebody accepts connections on *port*."""
-    with socket.socket() as sock:
+def listens(where: int | Path) -> bool:
+    """Somebody accepts connections on that port or Unix socket."""
+    unix = isinstance(where, Path)
+    with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as sock:
         sock.settimeout(0.5)
-        return sock.connect_ex(("127.0.0.1", port)) == 0
+        return sock.connect_ex(str(where) if unix else ("127.0.0.1", where)) == 0
 
 
 def listener(port: int) -> int:

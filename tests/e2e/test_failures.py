@@ -12,6 +12,7 @@ from ext_proc import names
 from tests.e2e.load import BODY, load
 from tests.e2e.processes import SERVE, Process, listener
 from tests.e2e.world import World, until
+from tests.standin.running import free_ports
 
 CHAT = "/v1/chat/completions"
 
@@ -145,9 +146,16 @@ def test_envoy_answers_for_us_from_its_first_moment(new_world) -> None:
         assert names.POOL in client.post(CHAT, json=BODY).headers
 
 
-def test_a_taken_port_is_an_error_at_start(new_world) -> None:
+def test_a_taken_port_is_an_error_at_start_that_names_it(new_world) -> None:
     """Two services on one port would share requests at random."""
     world: World = new_world("buffered")
-    second = Process([*SERVE, world.folder / "isogloss.yaml"], world.folder / "second.log")
-    assert second.wait(30) != 0
+    text = (world.folder / "isogloss.yaml").read_text()
+    free = iter(free_ports(3))
+    for name in ("port", "health_port", "metrics_port"):
+        path = world.folder / f"{name}.yaml"
+        path.write_text(text)
+        second = Process([*SERVE, path], world.folder / f"{name}.log")
+        assert second.wait(60) == 1
+        assert f"isogloss: server.{name}: cannot listen" in second.said()
+        text = text.replace(f"  {name}: {getattr(world.config.server, name)}", f"  {name}: {next(free)}")
     assert world.service.alive

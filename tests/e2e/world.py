@@ -100,8 +100,10 @@ class World:
     def start_service(self) -> None:
         """Start Isogloss, or start it again, and wait until Envoy believes in it."""
         self.service = Process([*SERVE, self.folder / "isogloss.yaml"], self.folder / "isogloss.log")
-        ports = [self.config.server.port + worker for worker in range(self.config.server.workers)]
-        self.service.until(lambda: all(map(listens, [*ports, self.config.server.health_port])), "isogloss")
+        server = self.config.server
+        sockets = [server.socket_of(worker) for worker in range(server.workers)] if server.socket else []
+        places = [*server.ports().get("port", ()), *sockets, server.health_port]
+        self.service.until(lambda: all(map(listens, places)), "isogloss")
 
     def wait_for_workers(self, count: int, seconds: float = 20) -> None:
         """Until Envoy counts *count* healthy workers."""

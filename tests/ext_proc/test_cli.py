@@ -1,8 +1,13 @@
 """The commands, as an operator meets them."""
 
 import json
+import re
+import textwrap
+from pathlib import Path
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
 
 from ext_proc import cli, names
 
@@ -130,3 +135,75 @@ def test_fit_writes_a_bundle_the_service_can_use(config, tmp_path, capsys):
         more.write(f"bundle: {out}\n")
     assert cli.main(["explain", "--config", config, "--prompt", "What is 3 plus 9?", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["features"]["intent"]["nearest"] == "sums"
+
+
+def said_of(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What check finds wrong with *text*."""
+    path = folder / "odd.yaml"
+    path.write_text(text)
+    status = cli.main(["check", "--config", str(path)])
+    said = capsys.readouterr().err
+    assert (status == 1) == ("isogloss: " in said)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("envoy: {port: 9002}", "envoy.port (9002) is one of the ports that server.port takes"),
+        ("server: {workers: 2, health_port: 9900}", "envoy.admin_port (9901) is one of the ports that server.health"),
+        ("sessions: {store: redis, url: 'rediss+ring://x', secret: 0123456789abcdef}", "sessions.url: the scheme"),
+        ("encoder: {tokens: 128}", "was fit on"),
+        ("encoder: {layer: 2}", "isogloss fit"),
+        ("encoder: {path: nowhere}", "nowhere"),
+        ("server: {tls: {certificate: none.pem, key: none.key}}", "server.tls: cannot read"),
+        ("server: {tls: {certificate: odd.yaml, key: odd.yaml}}", "not a certificate and its key"),
+        ("fleet: {nodes: [{address: '1.2.3.4:5', pool: a}]}", "warning: rules.general: no node is in pool 'general'"),
+        ("fleet: {file: nodes.yaml}", "warning: rules.general: no node is in pool 'general'; there are gpu"),
+        ("rules: {pools: {code: {}}}\nfleet: {file: nodes.yaml}", "warning: rules.pools.code: no node is in it"),
+        ("", "warning: fleet: no nodes"),
+    ],
+)
+def test_check_says_before_the_service_does(text, said, tmp_path, capsys):
+    (tmp_path / "nodes.yaml").write_text("[{address: '1.2.3.4:5', pool: gpu}]")
+    assert said in said_of(text, tmp_path, capsys)
+
+
+def test_check_knows_a_key_that_is_not_the_certificates(tmp_path, capsys):
+    ca = trustme.CA()
+    one, other = ca.issue_cert("a.test"), ca.issue_cert("a.test")
+    one.cert_chain_pems[0].write_to_path(tmp_path / "c.pem")
+    one.private_key_pem.write_to_path(tmp_path / "good.key")
+    other.private_key_pem.write_to_path(tmp_path / "other.key")
+    text = "envoy: {tls: {ca: ca.pem}}\nserver: {tls: {certificate: c.pem, key: %s.key%s}}"
+    assert "server.tls" not in said_of(text % ("good", ""), tmp_path, capsys)
+    assert "is not that of the certificate" in said_of(text % ("other", ""), tmp_path, capsys)
+    assert "holds no PEM" in said_of(text % ("good", ", client_ca: odd.yaml"), tmp_path, capsys)
+
+
+def test_a_key_with_a_pass_phrase_is_refused_and_nobody_is_asked_for_it(tmp_path, capsys):
+    leaf = trustme.CA().issue_cert("a.test")
+    leaf.cert_chain_pems[0].write_to_path(tmp_path / "c.pem")
+    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    )
+    (tmp_path / "k.pem").write_bytes(locked)
+    assert "without a pass phrase" in said_of("server: {tls: {certificate: c.pem, key: k.pem}}", tmp_path, capsys)
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert re.fullmatch(r"isogloss \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_explain_wants_an_address_that_is_one(config, capsys):
+    assert cli.main(["explain", "--config", config, "--prompt", "hi", "--ip", "garbage"]) == 1
+    assert capsys.readouterr().err == "isogloss: --ip 'garbage': not an IP address\n"
+
+
+def test_the_readmes_configuration_is_good_as_it_stands(tmp_path, capsys):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "fleet:" in block]
+    assert said_of(textwrap.dedent(example), tmp_path, capsys) == ""

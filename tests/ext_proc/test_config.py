@@ -47,6 +47,15 @@ def test_an_empty_configuration_is_the_defaults():
         ("places: {trusted_proxies: [10.0.0.0/8], trusted_hops: 1}", "give trusted_hops or trusted_proxies, not both"),
         ("sessions: {store: redis}", "sessions.secret"),
         ("sessions: {store: mongo}", "sessions.store: Invalid enum value 'mongo'"),
+        ("server: {port: 65535, workers: 2}", "server.port (65535): there is no port 65536"),
+        ("server: {socket_mode: 660}", "server.socket_mode"),
+        (f"server: {{socket: /{'x' * 107}}}", "at most 107 bytes"),
+        ("server: {tls: {certificate: c}}", "server.tls"),
+        ("envoy: {tls: {ca: c}}", "envoy.tls: the service itself has no TLS"),
+        ("envoy: {tls: {ca: c, key: k}}", "certificate and key go together"),
+        ("envoy: {admin_port: 10000}", "envoy.port and envoy.admin_port are the same"),
+        ("sessions: {ttl_s: 100, max_age_s: 99}", "sessions.max_age_s (99) must not be under ttl_s (100)"),
+        ("sessions: {entries: 5}", "sessions.entries: unknown key"),
         ("server: {deadline_ms: 300}", "envoy.message_timeout_ms (200) must be above server.deadline_ms (300)"),
         ("- a", "configuration: Expected `object`, got `array`"),
         ("a: [", "not valid YAML"),
@@ -80,8 +89,17 @@ def test_every_size_follows_from_the_one_limit():
 
 
 def test_what_is_seldom_meant_is_a_warning():
-    nodes = "[{address: '1.2.3.4:5'}]"
-    text = f"server: {{workers: 2, health_port: 9010}}\nrules: {{pools: {{code: {{}}}}}}\nfleet: {{nodes: {nodes}}}"
-    found = config.warnings(config.parse(text.encode()))
-    assert [line.split(":")[0].split(" ")[0] for line in found] == ["sessions.store", "rules.pools.code"]
-    assert config.warnings(config.parse(b"")) == ["fleet: no nodes, every request will be answered 503"]
+    text = b"server: {workers: 2, health_port: 9010, tls: {certificate: c, key: k}}"
+    found = config.warnings(config.parse(text))
+    assert [line.split(" ")[0] for line in found] == ["sessions.store", "server.tls"]
+    assert config.warnings(config.parse(b"")) == []
+
+
+def test_workers_sockets_and_ports_follow_from_the_first():
+    read = config.parse(b"server: {workers: 3, socket: run/iso.sock, health_port: 9100}", base=Path("/etc/isogloss"))
+    assert [str(read.server.socket_of(worker)) for worker in range(3)] == [
+        "/etc/isogloss/run/iso.sock",
+        "/etc/isogloss/run/iso.sock.1",
+        "/etc/isogloss/run/iso.sock.2",
+    ]
+    assert read.server.ports() == {"health_port": range(9100, 9103), "metrics_port": range(9090, 9093)}

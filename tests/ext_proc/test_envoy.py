@@ -120,3 +120,39 @@ def test_a_session_id_cannot_break_out_of_its_cookie() -> None:
     first = manager(rendered("sessions: {cookie: iso}"))["route_config"]["virtual_hosts"][0]["routes"][0]
     (matched,) = first["match"]["headers"]
     assert matched["string_match"] == {"safe_regex": {"regex": "[A-Za-z0-9._~-]+"}}
+
+
+def test_each_worker_has_a_socket_of_its_own() -> None:
+    (group,) = cluster(rendered("server: {socket: /run/iso.sock, workers: 2}"), "isogloss")["load_assignment"][
+        "endpoints"
+    ]
+    assert [found["endpoint"]["address"] for found in group["lb_endpoints"]] == [
+        {"pipe": {"path": "/run/iso.sock"}},
+        {"pipe": {"path": "/run/iso.sock.1"}},
+    ]
+
+
+TLS = "server: {host: isogloss.mesh, tls: {certificate: a.pem, key: a.key%s}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        (TLS % "", r"envoy\.tls\.ca"),
+        (TLS % ", client_ca: ca.pem" + "envoy: {tls: {ca: ca.pem}}", r"envoy\.tls\.certificate"),
+    ],
+)
+def test_envoy_is_never_left_to_guess_at_tls(text: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=missing):
+        rendered(text)
+
+
+def test_envoy_believes_our_ca_and_our_name_only() -> None:
+    context = cluster(rendered(TLS % "" + "envoy: {tls: {ca: /etc/ca.pem}}"), "isogloss")["transport_socket"]
+    common = context["typed_config"]["common_tls_context"]
+    assert context["typed_config"]["sni"] == "isogloss.mesh"
+    assert common["alpn_protocols"] == ["h2"]
+    assert common["validation_context"] == {
+        "trusted_ca": {"filename": "/etc/ca.pem"},
+        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "isogloss.mesh"}}],
+    }

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from redis.asyncio import Redis
 
 from ext_proc import config
 from ext_proc.errors import ConfigError, SourceDown
-from ext_proc.sources.redis_sessions import CONNECTIONS, PREFIX, RedisSessions
+from ext_proc.sources.redis_sessions import CONNECTIONS, FAILURES, PREFIX, RedisSessions
 from ext_proc.sources.sessions import identify
 from policy.types import Binding
 from tests.ext_proc.redis_server import RedisServer, slow_wire
 
 SECRET = "sixteen bytes and more"
-BINDING = Binding("10.0.0.1:8000", "pod-1", "coding", 7)
+NOW = time.time()
+BINDING = Binding("10.0.0.1:8000", "pod-1", "coding", 7, NOW)
 BACK_S = 10.0
 LAG = 0.4
 """Seconds a busy machine may add to anything."""
@@ -129,7 +131,7 @@ async def test_cancelled_look_ups_give_nobody_anothers_session(redis: RedisServe
     keys = [f"key-{i}" for i in range(40)]
     async with opened(redis.url) as sessions:
         for i, key in enumerate(keys):
-            await bound(sessions, key, Binding(f"10.0.0.{i}:80", key))
+            await bound(sessions, key, Binding(f"10.0.0.{i}:80", key, began=NOW))
     async with slow_wire(redis.port, 0.02) as port, opened(f"redis://127.0.0.1:{port}/0") as sessions:
 
         async def look_up(key: str) -> str:
@@ -261,3 +263,42 @@ async def test_without_any_redis_nothing_waits_and_what_was_not_written_is_count
         assert failed == 20
         assert longest < 0.05 + LAG
     assert sessions.dropped == 3000
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize(("busy_s", "free_s"), [(0.004, 0.0), (0.03, 0.001), (0.2, 0.05)])
+def test_a_busy_event_loop_is_not_taken_for_a_slow_redis(redis: RedisServer, loop: Any, busy_s: float, free_s: float):
+    """What keeps the loop is ours: the answer lies in the socket when the time is over, and is read all the same."""
+
+    async def keep_busy() -> None:
+        while True:
+            time.sleep(busy_s)  # noqa: ASYNC251 - this is what is tested
+            await asyncio.sleep(free_s)
+
+    async def ask() -> tuple[int, int]:
+        async with opened(redis.url, budget_ms=10.0) as sessions:
+            await bound(sessions, "key")
+            busy = asyncio.create_task(keep_busy())
+            missed = sum([(await asked(sessions, "key"))[0] for _ in range(40)])
+            busy.cancel()
+            return missed, sessions._failures
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        missed, failures = runner.run(ask())
+    assert missed <= 2
+    assert failures == 0
+
+
+async def test_a_redis_that_hangs_is_known_to_hang_on_a_busy_loop_too(redis: RedisServer):
+    async with opened(redis.url, budget_ms=10.0) as sessions:
+        await bound(sessions, "key")
+        redis.stop()
+        began = time.monotonic()
+        while sessions._failures < FAILURES:
+            await asked(sessions, "key")
+            time.sleep(0.02)  # noqa: ASYNC251
+            assert time.monotonic() - began < 10
+        began = time.perf_counter()
+        await asked(sessions, "key", 100)
+        assert time.perf_counter() - began < 1.0, "an open breaker answers at once"
+        redis.go_on()

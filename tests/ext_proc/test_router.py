@@ -82,7 +82,7 @@ class World:
                 envoy=config.Envoy(message_timeout_ms=4 * deadline_ms),
                 rules=rules,
             ),
-            gather=Gather(self.meanings, Nowhere(), self.sessions, session_s=0.01),  # type: ignore[arg-type]
+            gather=Gather(self.meanings, Nowhere(), self.sessions),  # type: ignore[arg-type]
             sessions=self.sessions,
             fleet=self.fleet,
             metrics=self.metrics,

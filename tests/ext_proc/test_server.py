@@ -1,16 +1,22 @@
 """The service over real gRPC, with a router that can be bent."""
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Mapping
 
 import grpc
 import pytest
 from envoy_data_plane.envoy.service.ext_proc import v3
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from ext_proc import listening, names, server
+from ext_proc.config import MIB, Limits, Server
+from ext_proc.errors import ConfigError
 from ext_proc.protocol import CHUNK_BYTES, Answer, Decide, Mode, Refuse, Route
 from ext_proc.usage import Usage
 from tests.ext_proc.replay import RESPONSE, TRAILERS, body, bytes_of, head, kinds, replay
+from tests.standin.running import free_ports
 
 
 class Bent:
@@ -182,3 +188,45 @@ async def test_a_whole_sixteen_megabyte_body_fits_one_buffered_message():
         answers = await client.play(head(mode=Mode.BUFFERED), body(data, ends=True))
     assert kinds(answers) == ["request_headers", "request_body"]
     assert router.asked[0].body == data
+
+
+async def test_a_connection_carries_so_many_streams_and_the_next_one_waits():
+    limits = Limits(body_bytes=256 * MIB)
+    async with replay(Bent(), body_bytes=limits.body_bytes) as client:
+        calls = [client.open() for _ in range(limits.streams + 1)]
+        writes = [asyncio.ensure_future(call.write(bytes(head(mode=Mode.BUFFERED)))) for call in calls]
+        await asyncio.sleep(0.5)
+        assert client.service.streams == limits.streams
+        calls[0].cancel()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*writes[1:])
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+
+
+async def test_reflection_names_the_services_and_no_more():
+    front = grpc.aio.server()
+    (port,) = free_ports(1)
+    listening.bind(front, Server(port=port), 0, None)
+    await front.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        asked = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=names.SERVICE),
+        ]
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        named, described = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
+    await front.stop(0)
+    assert {service.name for service in named.list_services_response.service} == {
+        names.SERVICE,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    assert described.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+
+
+async def test_a_port_that_somebody_has_is_named():
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigError, match=rf"server\.port: .*:{port}"):
+        listening.bind(grpc.aio.server(options=server.options(Limits())), Server(port=port), 0, None)

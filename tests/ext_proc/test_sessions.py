@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -10,14 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc import config
+from ext_proc.config import MIB
 from ext_proc.sources.redis_sessions import RedisSessions
-from ext_proc.sources.sessions import MemorySessions, Session, Sessions, identify
+from ext_proc.sources.sessions import ENTRY_BYTES, MemorySessions, Session, Sessions, identify
 from policy.types import Binding
 from tests.ext_proc.redis_server import RedisServer
 
 SECRET = b"sixteen bytes and more"
 HEX = re.compile(r"[0-9a-f]{64}")
-BINDING = Binding("10.0.0.1:8000", "pod-1", "coding", 7)
+NOW = time.time()
+BINDING = Binding("10.0.0.1:8000", "pod-1", "coding", 7, NOW)
 
 
 def who(
@@ -186,7 +190,9 @@ async def test_a_session_never_seen_has_no_binding(store: Make, request: pytest.
     assert await store().binding(request.node.name) is None
 
 
-@pytest.mark.parametrize("binding", [BINDING, Binding("[fd00::1]:8000", ""), Binding("10.0.0.1:8000", "é", None, 0)])
+@pytest.mark.parametrize(
+    "binding", [BINDING, Binding("[fd00::1]:8000", "", began=NOW), Binding("10.0.0.1:8000", "é", None, 0, NOW)]
+)
 async def test_what_was_bound_comes_back_whole(store: Make, binding: Binding):
     await remembered(store(), "whole", binding)
 
@@ -194,15 +200,15 @@ async def test_what_was_bound_comes_back_whole(store: Make, binding: Binding):
 async def test_the_latest_binding_counts(store: Make):
     sessions = store()
     await remembered(sessions, "latest", BINDING)
-    await remembered(sessions, "latest", Binding("10.0.0.2:8000", "pod-2"))
+    await remembered(sessions, "latest", Binding("10.0.0.2:8000", "pod-2", began=NOW))
 
 
 async def test_keys_do_not_meet(store: Make):
     sessions = store()
     for i in range(50):
-        await remembered(sessions, f"key-{i}", Binding(f"10.0.0.{i}:80", str(i)))
+        await remembered(sessions, f"key-{i}", Binding(f"10.0.0.{i}:80", str(i), began=NOW))
     for i in range(50):
-        assert await sessions.binding(f"key-{i}") == Binding(f"10.0.0.{i}:80", str(i))
+        assert await sessions.binding(f"key-{i}") == Binding(f"10.0.0.{i}:80", str(i), began=NOW)
 
 
 async def test_a_session_in_use_lives_on_and_an_unused_one_ends(store: Make):
@@ -215,6 +221,24 @@ async def test_a_session_in_use_lives_on_and_an_unused_one_ends(store: Make):
     assert await sessions.binding("sliding") is None
 
 
+async def test_a_session_in_use_ends_all_the_same_when_it_is_too_old(store: Make):
+    sessions = store(ttl_s=1.0, max_age_s=1.0)
+    sessions.bind("aged", Binding("10.0.0.1:8000", "pod-1"))
+    began, seen = time.monotonic(), 0
+    while (bound := await sessions.binding("aged")) is not None or seen == 0:
+        if bound is not None:
+            sessions.bind("aged", bound)  # as every request of the conversation does
+            seen += 1
+        await asyncio.sleep(0.1)
+        assert time.monotonic() - began < 5
+    assert seen > 3
+    assert time.monotonic() - began > 0.9
+    sessions.bind("aged", Binding("10.0.0.2:8000", "pod-2"))  # and another may begin
+    async with asyncio.timeout(5):
+        while (again := await sessions.binding("aged")) is None or again.node != "10.0.0.2:8000":
+            await asyncio.sleep(0.01)
+
+
 async def test_binding_never_waits_and_never_raises(store: Make):
     sessions = store()
     for i in range(5000):
@@ -225,19 +249,33 @@ async def test_binding_never_waits_and_never_raises(store: Make):
 
 
 async def test_the_least_recently_used_session_goes_first():
-    sessions = MemorySessions(config.Sessions(entries=2))
-    sessions.bind("a", BINDING)
-    sessions.bind("b", BINDING)
-    await sessions.binding("a")
-    sessions.bind("c", BINDING)
-    assert [await sessions.binding(key) is not None for key in "abc"] == [True, False, True]
+    sessions = MemorySessions(config.Sessions(memory_mb=1))
+    most = 1024 * 1024 // ENTRY_BYTES
+    for i in range(most):
+        sessions.bind(f"key-{i}", BINDING)
+    assert await sessions.binding("key-0") == BINDING
+    sessions.bind("one-more", BINDING)
+    assert [await sessions.binding(key) is not None for key in ("key-0", "key-1", "one-more")] == [True, False, True]
+
+
+@pytest.mark.parametrize("memory_mb", [4, 12])
+async def test_memory_stays_within_the_megabytes_given_whoever_asks(memory_mb: int):
+    tracemalloc.start()
+    sessions = MemorySessions(config.Sessions(memory_mb=memory_mb))
+    for i in range(memory_mb * 4000):
+        hostile = who({"x-session-id": "\r\n😀" * (i % 50), "authorization": f"Bearer {i}" * 20}, f"user {i} " * 20)
+        sessions.bind(hostile.key, Binding("10.0.0.1:8000", "pod-1", "coding", 10**18 - i))
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert memory_mb * 0.6 < held / MIB
+    assert peak / MIB < memory_mb
 
 
 async def test_in_memory_a_session_ends_on_the_callers_clock():
     now = 0.0
     sessions = MemorySessions(config.Sessions(ttl_s=10.0), clock=lambda: now)
-    sessions.bind("a", BINDING)
+    sessions.bind("a", Binding("10.0.0.1:8000", "pod-1"))
     now = 10.0
-    assert await sessions.binding("a") == BINDING
+    assert await sessions.binding("a") == Binding("10.0.0.1:8000", "pod-1", began=0.0)
     now = 20.1
     assert await sessions.binding("a") is None
