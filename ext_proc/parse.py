@@ -53,8 +53,11 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     ignored_hints: int = 0
 
 
-def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
-    """*window*: characters of text the encoder can use. Never raises for anything a client sent."""
+def read(asked: Decide, *, turn: int, auto_model: str, window: int, tenant_header: str | None = None) -> Parsed:
+    """*window*: characters of text the encoder can use. *tenant_header*: the one a rule asks for, None: no rule does.
+
+    Never raises for anything a client sent.
+    """
     headers = asked.headers
     path = headers.get(":path", "/").partition("?")[0]
     method = headers.get(":method", "POST")
@@ -69,6 +72,8 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int) -> Parsed:
         "subset": asked.subset,
         "turn": turn,
     }
+    if tenant_header is not None:
+        told["tenants"] = _tenants(headers.get(tenant_header, ""))
     if api is None or asked.body is None or "content-encoding" in headers:
         return Parsed(request=Request(**told), ignored_hints=ignored)
     try:
@@ -220,6 +225,11 @@ def _hints(header: str) -> tuple[tuple[Hint, ...], int]:
         if key in HINT_KEYS and equals and 0 < len(value) <= 256:
             out.append(Hint(key, value, "require" in parameters))
     return tuple(out), len(entries) - len(out)
+
+
+def _tenants(header: str) -> tuple[str, ...]:
+    """All that are named: a client that adds a line of its own to the gateway's does not make that one unsaid."""
+    return tuple(entry.strip() for entry in header.split(",") if entry.strip())
 
 
 def _whole(text: str) -> int | None:

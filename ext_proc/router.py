@@ -25,6 +25,7 @@ CHARACTERS_A_TOKEN = 8
 _STATUS: Mapping[str, int] = {
     "no-nodes": 503,
     "subset": 503,
+    "residency": 503,
     "hint": 503,
     "unknown-model": 404,
     "context-conflict": 409,
@@ -64,6 +65,7 @@ class Router:
         self._bundle = bundle
         self._secret = secret
         self._address = address
+        self._tenant_header = config.residency_header
         self._turn = 0
 
     async def route(self, asked: Decide) -> Answer:
@@ -103,7 +105,13 @@ class Router:
     def _read(self, asked: Decide) -> Parsed:
         self._turn += 1
         window = self._config.encoder.tokens * CHARACTERS_A_TOKEN
-        return parse.read(asked, turn=self._turn, auto_model=self._config.rules.auto_model, window=window)
+        return parse.read(
+            asked,
+            turn=self._turn,
+            auto_model=self._config.rules.auto_model,
+            window=window,
+            tenant_header=self._tenant_header,
+        )
 
     async def _facts(self, asked: Decide, parsed: Parsed, until: float) -> tuple[Session, Features]:
         session = identify(asked.headers, parsed.user, self._client(asked), self._config.sessions, self._secret)

@@ -52,6 +52,16 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
                 f"envoy.message_timeout_ms ({self.envoy.message_timeout_ms:g}) must be above "
                 f"server.deadline_ms ({self.server.deadline_ms:g}), so that we answer before Envoy gives up"
             )
+        if self.residency_header == "authorization":
+            raise ValueError(
+                "rules.residency names tenants: set sessions.tenant_header to the header in which your gateway, "
+                "and nobody else, says whose request it is"
+            )
+
+    @property
+    def residency_header(self) -> str | None:
+        """Where a request says whose it is, if a residency rule asks."""
+        return self.sessions.tenant_header if any(rule.tenants for rule in self.rules.residency) else None
 
 
 def load(path: Path) -> Config:
@@ -95,6 +105,8 @@ def warnings(config: Config) -> list[str]:
         )
     if not config.fleet.nodes and config.fleet.file is None:
         out.append("fleet: no nodes, every request will be answered 503")
+    if config.rules.residency and (lost := [node.address for node in config.fleet.nodes if node.country is None]):
+        out.append(f"fleet.nodes without a country meet no rule of rules.residency: {', '.join(lost)}")
     pools = {node.pool for node in config.fleet.nodes}
     empty = [name for name in config.rules.pools if pools and name not in pools]
     return out + [f"rules.pools.{name}: no node of fleet.nodes is in it" for name in empty]

@@ -11,8 +11,8 @@ import maxminddb
 from maxminddb import InvalidDatabaseError
 
 from ext_proc.errors import ConfigError
-from ext_proc.sources.continents import continent_of
 from ext_proc.sources.watched import WatchedFile
+from policy.areas import continent_of
 from policy.types import Place
 
 log = logging.getLogger(__name__)

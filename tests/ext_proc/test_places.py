@@ -17,8 +17,8 @@ from netaddr import IPSet
 
 from ext_proc import config
 from ext_proc.errors import ConfigError
-from ext_proc.sources.continents import continent_of
 from ext_proc.sources.places import Places
+from policy.areas import continent_of
 from policy.types import Place
 
 ZURICH, TOKYO = "129.132.1.1", "130.69.1.1"
