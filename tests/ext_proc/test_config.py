@@ -37,6 +37,14 @@ def test_an_empty_configuration_is_the_defaults():
         ("places: {trusted_proxies: [10.0.0.0/8], trusted_hops: 1}", "give trusted_hops or trusted_proxies, not both"),
         ("sessions: {store: redis}", "sessions.secret"),
         ("sessions: {store: mongo}", "sessions.store: Invalid enum value 'mongo'"),
+        ("rules: {residency: [{stay: []}]}", "rules.residency[0].stay: Expected `array` of length >= 1"),
+        (
+            "rules: {residency: [{stay: [UK]}]}",
+            "residency.stay: 'UK' is no country (ISO 3166-1, DE), no bloc (EU, EEA)",
+        ),
+        ("rules: {residency: [{stay: [EU], client: [DE]}]}", "client: unknown key; did you mean 'clients'?"),
+        ("rules: {residency: [{stay: [EU], tenants: [a]}]}", "set sessions.tenant_header to the header in which"),
+        ("fleet: {nodes: [{address: '1.2.3.4:5', country: UK}]}", "country 'UK' of node 1.2.3.4:5 is none of ISO"),
         ("server: {deadline_ms: 300}", "envoy.message_timeout_ms (200) must be above server.deadline_ms (300)"),
         ("- a", "configuration: Expected `object`, got `array`"),
         ("a: [", "not valid YAML"),
@@ -75,3 +83,9 @@ def test_what_is_seldom_meant_is_a_warning():
     found = config.warnings(config.parse(text.encode()))
     assert [line.split(":")[0].split(" ")[0] for line in found] == ["sessions.store", "rules.pools.code"]
     assert config.warnings(config.parse(b"")) == ["fleet: no nodes, every request will be answered 503"]
+
+
+def test_nodes_that_can_never_answer_a_residency_rule_are_named():
+    nodes = "fleet: {nodes: [{address: '1.2.3.4:5'}, {address: '1.2.3.5:5', country: DE}]}"
+    read = config.parse(f"{nodes}\nrules: {{residency: [{{stay: [EU]}}]}}".encode())
+    assert "fleet.nodes without a country meet no rule of rules.residency: 1.2.3.4:5" in config.warnings(read)
