@@ -8,6 +8,7 @@ from ext_proc.config import Config
 from ext_proc.errors import IsoglossError
 from ext_proc.sources.discovery import FileNodes, StaticNodes
 from ext_proc.sources.geodb import GeoDatabase
+from ext_proc.sources.places import Places
 from models import bundle
 from models.errors import ModelError
 
@@ -42,5 +43,7 @@ def check(config: Config) -> Found:
     tried(lambda: FileNodes(config.fleet.file).nodes() if config.fleet.file else StaticNodes(config.fleet.nodes))
     for path in config.places.databases:
         tried(lambda path=path: GeoDatabase(path).close())  # type: ignore[misc]
+    if not mistakes:
+        tried(lambda: Places(config.places))
     tried(intents)
     return Found(tuple(mistakes), tuple(warnings))

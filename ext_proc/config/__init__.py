@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from ext_proc.config.encoder import Encoder
 from ext_proc.config.fleet import FleetConfig
-from ext_proc.config.places import Network, Places
+from ext_proc.config.places import EdgeHeader, Network, Places
 from ext_proc.config.server import Envoy, Limits, Mode, Server
 from ext_proc.config.sessions import Sessions
 from ext_proc.config.units import MIB
@@ -18,6 +18,7 @@ from policy.rules import Rules
 __all__ = [
     "MIB",
     "Config",
+    "EdgeHeader",
     "Encoder",
     "Envoy",
     "FleetConfig",

@@ -11,12 +11,12 @@ from tests.e2e.world import MODES, World
 
 CHAT = "/v1/chat/completions"
 EU_ONLY = {"rules": {"residency": [{"stay": ["EU"]}]}}
-FRENCH, AMERICAN = "192.0.2.1", "198.51.100.1"
+FRENCH, AMERICAN = "129.132.1.1", "128.112.1.1"
 OF_THE_EU = {
     "rules": {"residency": [{"clients": ["EU"], "stay": ["EU"]}]},
     "places": {
         "trusted_hops": 1,
-        "networks": [{"cidr": "192.0.2.0/24", "country": "FR"}, {"cidr": "198.51.100.0/24", "country": "US"}],
+        "networks": [{"cidr": "129.132.1.1/32", "country": "FR"}, {"cidr": "128.112.1.1/32", "country": "US"}],
     },
 }
 
