@@ -2,6 +2,7 @@
 # ruff: noqa: ASYNC240 - the files are tiny, and nobody else waits for the loop
 
 import asyncio
+import ipaddress
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from ext_proc.errors import ConfigError
 from ext_proc.sources.places import Places
 from policy.areas import continent_of
 from policy.types import Place
+from tests.demo.clients import networks
 
 ZURICH, TOKYO = "129.132.1.1", "130.69.1.1"
 V6 = "2001:620::1"
@@ -135,6 +137,12 @@ def test_a_code_that_is_no_country_is_not_taken_for_one(code: str, tmp_path: Pat
 )  # fmt: skip
 def test_a_country_lies_on_a_continent(country, continent):
     assert continent_of(country) == continent
+
+
+def test_the_demos_networks_are_public_and_in_a_country_on_their_continent():
+    for row in networks():
+        assert continent_of(row.country) == row.continent, row
+        assert ipaddress.ip_network(row.cidr).is_global, row
 
 
 @pytest.mark.parametrize(
