@@ -195,6 +195,19 @@ def test_another_continent_only_when_there_is_no_other_way():
     assert picked(where, features=Features(place=place((39.9, 32.9), continent="AS"))) == "far-home"
 
 
+@given(
+    st.none() | st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
+    st.sampled_from((None, "EU", "AS", "AF", "AN")),
+    st.sampled_from((None, "eu", "mars")),
+)
+def test_however_wrong_a_place_is_it_costs_nearness_and_never_the_only_node_that_can_answer(at, continent, region):
+    """A cloud's or CDN's address may be anywhere on the map."""
+    features = Features(place=place(at, continent=continent, region=region))
+    only_us = three_regions(eu=idle(memory=0.95), ap=idle(qps=10.0), us=idle(qps=9.9, memory=0.9))
+    assert picked(only_us, features=features) == "us"
+    assert picked(fleet(node("far", SINGAPORE, continent="AS")), features=features) == "far"
+
+
 def test_a_sidecars_region_name_is_a_place():
     for region in ("eu", "us", "ap"):
         assert picked(three_regions(), features=Features(place=place(region=region))) == region
