@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ext_proc import jsonbody, names
+from ext_proc import jsonbody, names, subset
 from ext_proc.jsonbody import Malformed
 from ext_proc.protocol import Decide
 from policy.types import Hint, Modality, Request
@@ -53,8 +53,17 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     ignored_hints: int = 0
 
 
-def read(asked: Decide, *, turn: int, auto_model: str, window: int, tenant_header: str | None = None) -> Parsed:
+def read(
+    asked: Decide,
+    *,
+    turn: int,
+    auto_model: str,
+    window: int,
+    tenant_header: str | None = None,
+    subset_header: bool = False,
+) -> Parsed:
     """*window*: characters of text the encoder can use. *tenant_header*: the one a rule asks for, None: no rule does.
+    *subset_header*: the gateway may hint at a subset by header, where it gives no metadata.
 
     Never raises for anything a client sent.
     """
@@ -69,7 +78,7 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int, tenant_heade
         "api": api,
         "hints": hints,
         "context_version": _whole(headers.get(names.CONTEXT, "")),
-        "subset": asked.subset,
+        "subset": _subset_by_header(headers) if subset_header and asked.subset is None else asked.subset,
         "turn": turn,
     }
     if tenant_header is not None:
@@ -225,6 +234,11 @@ def _hints(header: str) -> tuple[tuple[Hint, ...], int]:
         if key in HINT_KEYS and equals and 0 < len(value) <= 256:
             out.append(Hint(key, value, "require" in parameters))
     return tuple(out), len(entries) - len(out)
+
+
+def _subset_by_header(headers: Mapping[str, str]) -> tuple[str, ...] | None:
+    value = headers.get(names.SUBSET)
+    return None if value is None else subset.listed((value,))
 
 
 def _tenants(header: str) -> tuple[str, ...]:

@@ -66,6 +66,8 @@ class Body(Struct, frozen=True):
 
     data: bytes
     ends: bool = False
+    subset: tuple[str, ...] | None = None
+    """Some gateways hint at a subset here, and not with the headers."""
 
 
 class Trailers(Struct, frozen=True):
@@ -170,6 +172,7 @@ class Exchange:
         self._at = _At.START
         self._request_mode = self._response_mode = Mode.FULL_DUPLEX
         self._head: Headers | None = None
+        self._subset: tuple[str, ...] | None = None
         self._pieces: list[bytes] = []
         self._size = 0
         self._trailers = False
@@ -233,7 +236,7 @@ class Exchange:
             return  # headers come once; anything else is not Envoy's
         if event.modes is not None:
             self._request_mode, self._response_mode = event.modes
-        self._head = event
+        self._head, self._subset = event, event.subset
         if event.lines > MAX_HEADERS or event.size > MAX_HEADER_BYTES:
             self._at = _At.CLOSED  # Envoy would refuse our answer for being more than it takes, with a 500 or 503
             message = f"The request has more than {MAX_HEADERS} header lines, or than {MAX_HEADER_BYTES} bytes of them."
@@ -258,6 +261,8 @@ class Exchange:
             elif self._at is _At.START:  # a gateway that skips headers: nothing to decide on
                 yield Chunk(Phase.REQUEST_BODY, event.data, event.ends)
             return
+        if event.subset is not None:
+            self._subset = event.subset
         self._size += len(event.data)
         if self._size > self._limit:
             yield self._too_large()
@@ -285,7 +290,7 @@ class Exchange:
         assert self._head is not None  # noqa: S101 - UPLOAD and DECIDING are only reached through _headers
         self._at, self._asked = _At.DECIDING, phase
         rewritable = phase is not Phase.REQUEST_HEADERS and self._request_mode is not Mode.BUFFERED_PARTIAL
-        return Decide(self._head.headers, self._head.attributes, self._head.subset, body, rewritable)
+        return Decide(self._head.headers, self._head.attributes, self._subset, body, rewritable)
 
     def _whole(self) -> bytes:
         self._pieces = [b"".join(self._pieces)]  # joined once: of one piece, join() gives that very object

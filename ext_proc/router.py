@@ -111,6 +111,7 @@ class Router:
             auto_model=self._config.rules.auto_model,
             window=window,
             tenant_header=self._tenant_header,
+            subset_header=self._config.server.subset_header,
         )
 
     async def _facts(self, asked: Decide, parsed: Parsed, until: float) -> tuple[Session, Features]:

@@ -13,13 +13,17 @@ Filter = Callable[[View], Bools | None]
 
 
 def subset(view: View) -> Bools | None:
-    """The gateway's own restriction, by `ip:port`, or by `ip` for all its ports."""
+    """The gateway's own restriction, by `ip:port`, or by `ip` for all its ports; addresses nobody has count nothing."""
     allowed = view.request.subset
     if allowed is None:
         return None
-    mask = np.zeros(len(view.fleet), dtype=np.bool_)
-    for i, node in enumerate(view.fleet.nodes):
-        mask[i] = node.address in allowed or node.address.rpartition(":")[0] in allowed
+    fleet = view.fleet
+    mask = np.zeros(len(fleet), dtype=np.bool_)
+    for entry in allowed:
+        if entry in fleet.by_address:
+            mask[fleet.by_address[entry]] = True
+        elif entry in fleet.by_ip:
+            mask[fleet.by_ip[entry]] = True
     return mask
 
 

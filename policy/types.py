@@ -180,6 +180,7 @@ class Fleet:
         if len(self.by_address) != len(self.nodes):
             twice, _ = Counter(node.address for node in self.nodes).most_common(1)[0]
             raise ValueError(f"node {twice} is listed twice: every address once")
+        self.by_ip = _together(node.address.rpartition(":")[0] for node in self.nodes)
         self.model_names = tuple(sorted({name for node in self.nodes for name in node.models}))
         self._by_model: dict[str, Bools | None] = {}
         self.every: Bools = np.ones(len(self.nodes), dtype=np.bool_)
@@ -263,6 +264,14 @@ def _column(values: Iterable[float | None]) -> Floats:
 def _groups(values: Iterable[K]) -> Mapping[K, Bools]:
     rows = list(values)
     return {key: np.array([row == key for row in rows], dtype=np.bool_) for key in dict.fromkeys(rows)}
+
+
+def _together(values: Iterable[K]) -> Mapping[K, list[int]]:
+    """The rows of each value; unlike `_groups` for values that nearly all differ."""
+    rows: dict[K, list[int]] = {}
+    for i, value in enumerate(values):
+        rows.setdefault(value, []).append(i)
+    return rows
 
 
 def _countries(nodes: tuple[Node, ...]) -> Mapping[str, str]:

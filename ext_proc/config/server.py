@@ -37,6 +37,9 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     limits: Limits = field(default_factory=Limits)
     reject_malformed: bool = False
     """Answer 400 to a body that is not JSON instead of passing it to a pod untouched."""
+    subset_header: bool = False
+    """Believe the request header `x-gateway-destination-endpoint-subset`: only where the gateway sets it or takes a
+    client's away. The metadata of that name is always believed, since no client can write it."""
 
     def __post_init__(self) -> None:
         taken: dict[int, str] = {}

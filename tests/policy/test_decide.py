@@ -130,6 +130,19 @@ def test_a_gateways_subset_restricts_by_address_or_by_ip():
         assert outcome.reason == "subset"
 
 
+def test_a_subset_knows_ports_and_brackets_and_passes_over_whom_nobody_knows():
+    where = fleet(Node(address="[fd00::1]:8000"), Node(address="[fd00::1]:8001"), Node(address="10.0.0.1:8000"))
+
+    def all_of(*subset: str) -> set[str]:
+        told = explain(chat(subset=subset), Features(), where, rules("round_robin"))
+        return {candidate.address for candidate in told.candidates}
+
+    assert all_of("[fd00::1]") == {"[fd00::1]:8000", "[fd00::1]:8001"}
+    assert all_of("[fd00::1]:8001", "10.9.9.9:8000", "x") == {"[fd00::1]:8001"}
+    assert all_of("10.0.0.1:9999", "10.0.0.1:8000") == {"10.0.0.1:8000"}
+    assert all_of("10.0.0.1:9999") == all_of("10.0.0") == all_of("[fd00::1") == set()
+
+
 # Meaning.
 
 
