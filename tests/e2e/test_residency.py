@@ -50,6 +50,15 @@ def test_nothing_leaves_while_we_are_killed_and_come_back(new_world, mode: str) 
     assert (went["us-east"], went["ap-southeast"]) == (0, 0)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_names_a_node_while_we_are_down_gets_nowhere(new_world, mode: str) -> None:
+    world: World = new_world(mode, settings=EU_ONLY, start=False)
+    with world.client() as client:
+        for pod in world.pods:
+            refused(client.post(CHAT, json=BODY, headers={names.ENDPOINT: pod.address}))
+    assert set(went_to(world).values()) == {0}
+
+
 @pytest.mark.parametrize("fallbacks", [0, 2])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_dead_node_is_a_503_and_no_reason_to_leave(new_world, mode: str, fallbacks: int) -> None:
