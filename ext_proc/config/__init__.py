@@ -108,6 +108,8 @@ def warnings(config: Config) -> list[str]:
         out.append("fleet: no nodes, every request will be answered 503")
     if config.rules.residency and (lost := [node.address for node in config.fleet.nodes if node.country is None]):
         out.append(f"fleet.nodes without a country meet no rule of rules.residency: {', '.join(lost)}")
+    if any(rule.clients and rule.unknown for rule in config.rules.residency) and not config.places.asked:
+        out.append("rules.residency asks where clients are, and places has nothing to tell: it concerns all requests")
     pools = {node.pool for node in config.fleet.nodes}
     empty = [name for name in config.rules.pools if pools and name not in pools]
     return out + [f"rules.pools.{name}: no node of fleet.nodes is in it" for name in empty]

@@ -75,6 +75,11 @@ class Places(Struct, frozen=True, forbid_unknown_fields=True):
                 "places.headers: say whose they are with trusted_hops or trusted_proxies; nobody is believed"
             )
 
+    @property
+    def asked(self) -> bool:
+        """There is something that can know where a client is."""
+        return bool(self.headers or self.databases or self.networks or self.locality)
+
 
 def _cidr(name: str, value: str) -> None:
     try:

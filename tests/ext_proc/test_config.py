@@ -89,3 +89,10 @@ def test_nodes_that_can_never_answer_a_residency_rule_are_named():
     nodes = "fleet: {nodes: [{address: '1.2.3.4:5'}, {address: '1.2.3.5:5', country: DE}]}"
     read = config.parse(f"{nodes}\nrules: {{residency: [{{stay: [EU]}}]}}".encode())
     assert "fleet.nodes without a country meet no rule of rules.residency: 1.2.3.4:5" in config.warnings(read)
+
+
+def test_a_residency_rule_by_place_without_anything_that_knows_places_is_warned_of():
+    rule = "rules: {residency: [{clients: [EU], stay: [EU]}]}"
+    asks = "rules.residency asks where clients are, and places has nothing to tell: it concerns all requests"
+    assert asks in config.warnings(config.parse(rule.encode()))
+    assert asks not in config.warnings(config.parse(f"{rule}\nplaces: {{locality: true}}".encode()))
