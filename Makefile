@@ -11,7 +11,7 @@ help:
 	@echo 'make demo    real traffic through a real Envoy to six stand-in pods, and what it shows (KEEP=1 leaves it running)'
 	@echo 'make test    every test'
 	@echo 'make check   format, lint, types, layers, tests'
-	@echo 'make bench   the figures in the README'
+	@echo 'make bench   the figures in the README (PEERS=1: vllm-router and smg beside us)'
 	@echo 'make geoip   a GeoIP database that may be given on (DB-IP City Lite, 64 MB), into geoip/'
 
 setup: $(READY)
@@ -51,7 +51,7 @@ demo: $(READY)
 	$(BIN)/python -m tests.demo $(if $(KEEP),--keep)
 
 bench: $(VENV)/torch
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(if $(PEERS),--peers)
 
 # Pinned: what arrives is what was tried, or nothing. It needs npm, whose registry has the files.
 GEOIP        := dbip-city-mmdb-2.3.2026060513
@@ -76,4 +76,4 @@ geoip/$(GEOIP)/package.json:
 	@rm -rf geoip/$(GEOIP) && mv geoip/new/package geoip/$(GEOIP) && rm -rf geoip/new
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis

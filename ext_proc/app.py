@@ -14,7 +14,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from ext_proc import config as configuration
 from ext_proc import names, server
 from ext_proc.config import Config
-from ext_proc.fleet import LiveFleet
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
 from ext_proc.router import Router
@@ -28,6 +27,7 @@ from models import bundle
 from models.backends import open_embedder
 from models.clusters import Clusters
 from models.embedder import Embedder, Encoder, cores
+from policy.live import LiveFleet
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Parts:
 
     def _watch(self) -> None:
         """Show on the metrics page what sources count for themselves."""
-        self.metrics.watch("intents", self.intents, "truncated")
+        self.metrics.watch("intents", self.intents, "truncated", "late")
         self.metrics.watch("places", self.places, "refused", "damaged")
         self.metrics.watch("loads", self.scraper, "failed", "silent")
         if isinstance(self.sessions, RedisSessions):

@@ -41,7 +41,7 @@ class Gather:
         """What is known by *until*, on the event loop's clock. Never raises for a source that is down."""
         missing: list[str] = []
         # The encoder is set going first and waited for last: it works in its threads while we ask the rest.
-        intent, encoding = self._meaning(parsed, missing)
+        intent, encoding = self._meaning(parsed, until, missing)
         place = self._places.place(headers, attributes)
         binding: Binding | None = None
         if session.found_by != "made":
@@ -56,14 +56,14 @@ class Gather:
         return Features(intent=intent, place=place, binding=binding, missing=tuple(missing))
 
     def _meaning(
-        self, parsed: Parsed, missing: list[str]
+        self, parsed: Parsed, until: float, missing: list[str]
     ) -> "tuple[Intent | None, asyncio.Task[Intent | None] | None]":
         if self._intents is None or not parsed.text:
             return None, None
         if parsed.text in self._intents:
             return self._intents.known(parsed.text), None
         try:
-            return None, self._intents.begin(parsed.text)
+            return None, self._intents.begin(parsed.text, until)
         except SourceDown:
             missing.append("intents")
             return None, None

@@ -11,9 +11,12 @@ from itertools import islice
 
 import msgspec
 import numpy as np
+from pydantic_core import from_json
 
 LENIENT_BYTES = 262_144
 """Above it a body only Python's json can read counts as malformed: its decoding would hold up everybody else."""
+BEGINNING_BYTES = 262_144
+"""Of a body that breaks off, so much is read."""
 MANY = 10_000
 """A list of more objects is not read: a conversation has fewer, and 16 MiB of `{},` would hold up everybody else."""
 SMALL_BYTES = 32_768
@@ -93,7 +96,19 @@ def scan(body: bytes) -> Scanned:
         raise Malformed from None
 
 
-def _unread(_: str) -> None:
+def scan_beginning(body: bytes) -> Scanned:
+    """The same of a body that breaks off: what stands there whole, and the beginning of a string that does not."""
+    try:
+        value = from_json(body[:BEGINNING_BYTES], allow_partial="trailing-strings")
+        if isinstance(value, dict) and next(reversed(value), "") in ("model", "user"):
+            value.popitem()  # half a name is somebody else's
+        plain = json.dumps(value, ensure_ascii=False, default=_unread).encode("utf-8", "replace")
+        return Scanned(_body.decode(plain), None)
+    except (ValueError, RecursionError, msgspec.DecodeError):
+        raise Malformed from None
+
+
+def _unread(_: object) -> None:
     """NaN, Infinity and fractions: nothing a decision reads."""
 
 

@@ -53,6 +53,12 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     ignored_hints: int = 0
 
 
+def reads(headers: Mapping[str, str]) -> bool:
+    """Whether a request of these headers has a body that is read here."""
+    path = headers.get(":path", "/").partition("?")[0]
+    return headers.get(":method", "POST") == "POST" and _api(path) is not None and "upgrade" not in headers
+
+
 def read(
     asked: Decide,
     *,
@@ -86,7 +92,7 @@ def read(
     if api is None or asked.body is None or "content-encoding" in headers:
         return Parsed(request=Request(**told), ignored_hints=ignored)
     try:
-        body = jsonbody.scan(asked.body)
+        body = jsonbody.scan_beginning(asked.body) if asked.cut else jsonbody.scan(asked.body)
     except Malformed:
         return Parsed(request=Request(**told), malformed=True, ignored_hints=ignored)
     said = _said(api, body, window)

@@ -9,13 +9,14 @@ import msgspec
 
 from ext_proc import names, parse
 from ext_proc.config import Config
-from ext_proc.fleet import LiveFleet
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
 from ext_proc.parse import Parsed
 from ext_proc.protocol import Answer, Decide, Refuse, Route
 from ext_proc.sources.sessions import Session, Sessions, identify
+from ext_proc.usage import Usage
 from policy.engine import Explanation, decide, explain
+from policy.live import LiveFleet
 from policy.types import Binding, Decision, Features, Shed
 
 RETRY_AFTER_S = 1
@@ -68,6 +69,14 @@ class Router:
         self._tenant_header = config.residency_header
         self._turn = 0
 
+    def reads(self, headers: Mapping[str, str]) -> bool:
+        """Whether the body says something a decision needs; a file's upload need not wait for us, nor we for it."""
+        return parse.reads(headers)
+
+    def answered(self, usage: Usage) -> None:
+        """What an answer cost."""
+        self._metrics.used(usage)
+
     async def route(self, asked: Decide) -> Answer:
         """Never later than the deadline by more than the decision itself takes."""
         began = time.perf_counter()  # uvloop's own clock is good to a millisecond only
@@ -84,8 +93,15 @@ class Router:
             self._metrics.read(parsed)
             return self._refused(_refusal(outcome))
 
-        self._fleet.sent(outcome.node.address, loop.time())
         answer = self._answer(outcome, parsed, asked, session)
+        if asked.observing:
+            self._metrics.read(parsed)
+            self._metrics.decided(outcome, features, time.perf_counter() - began)
+            return answer
+        if asked.instead_of is not None:
+            self._metrics.count("decided-again")
+            self._fleet.unsent(asked.instead_of, loop.time())
+        self._fleet.sent(outcome.node.address, loop.time(), parsed.request.prompt_tokens)
         # Envoy need not wait for our books: they are kept while it is already sending the request on.
         loop.call_soon(self._note, parsed, session, outcome, features, time.perf_counter() - began)
         return answer
@@ -117,6 +133,10 @@ class Router:
     async def _facts(self, asked: Decide, parsed: Parsed, until: float) -> tuple[Session, Features]:
         session = identify(asked.headers, parsed.user, self._client(asked), self._config.sessions, self._secret)
         features = await self._gather.features(parsed, session, asked.headers, asked.attributes, until=until)
+        if asked.instead_of is not None and features.binding is not None:
+            # The version remembered is that of this very request's first decision: it is no retry for that.
+            binding = msgspec.structs.replace(features.binding, context_version=None)
+            features = msgspec.structs.replace(features, binding=binding)
         return session, features
 
     def _client(self, asked: Decide) -> object:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -10,7 +10,8 @@ from google.protobuf.message import DecodeError
 
 from ext_proc import names, wire
 from ext_proc.config import Limits
-from ext_proc.protocol import Answer, Decide, Exchange, Undecided
+from ext_proc.protocol import Answer, Decide, Exchange, ResponseBody, ResponseHeaders, Undecided
+from ext_proc.usage import Usage, UsageReader
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -20,7 +21,15 @@ log = logging.getLogger(__name__)
 class Router(Protocol):
     """Says where a request goes."""
 
+    def reads(self, headers: Mapping[str, str]) -> bool:
+        """Whether the body of such a request is worth waiting for."""
+        ...
+
     async def route(self, asked: Decide) -> Answer: ...
+
+    def answered(self, usage: Usage) -> None:
+        """What the answer cost, where the gateway shows it to us."""
+        ...
 
 
 class Service(grpc.GenericRpcHandler):
@@ -39,7 +48,8 @@ class Service(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(self._process)
 
     async def _process(self, _: object, context: Context) -> None:
-        exchange = Exchange(self._limits.body_bytes)
+        exchange = Exchange(self._limits.body_bytes, self._router.reads)
+        reader: UsageReader | None = None
         self.streams += 1
         try:
             while (message := await self._next(context, exchange)) is not grpc.aio.EOF:
@@ -47,6 +57,10 @@ class Service(grpc.GenericRpcHandler):
                 if event is None:
                     self._count("unknown-message")
                     continue
+                if isinstance(event, ResponseHeaders):
+                    reader = UsageReader(event.headers)
+                elif isinstance(event, ResponseBody) and reader is not None:
+                    reader.feed(event.data, ends=event.ends)
                 for command in exchange.feed(event):
                     if isinstance(command, Decide):
                         for effect in exchange.answer(await self._answer(command)):
@@ -61,6 +75,8 @@ class Service(grpc.GenericRpcHandler):
             await context.write(wire.response(exchange.stalled()))
         finally:
             self.streams -= 1
+            if reader is not None:
+                self._router.answered(reader.usage)
 
     async def _next(self, context: Context, exchange: Exchange) -> Any:
         """The stream's next message or EOF. TimeoutError: an upload that Envoy waits for us with takes too long."""

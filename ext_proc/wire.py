@@ -31,6 +31,7 @@ _Response = _messages["ProcessingResponse"]
 _Mutation = _messages["HeaderMutation"]
 _MODES = {mode.value: mode for mode in Mode}
 _OVERWRITE = 2  # HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD: Envoy's own default would append
+_SEND, _SKIP = 1, 2  # ProcessingMode.HeaderSendMode
 _FIELDS = {phase: phase.name.lower() for phase in Phase}
 _PASSED: dict[Phase, bytes] = {}
 
@@ -53,13 +54,14 @@ def event(message: bytes) -> Event | None:
                 subset=_subset(request),
                 lines=len(pairs),
                 size=size,
+                observing=request.observability_mode,
             )
         case "request_body":
             return Body(request.request_body.body, request.request_body.end_of_stream, _subset(request))
         case "request_trailers":
             return Trailers()
         case "response_headers":
-            return ResponseHeaders(_modes(request))
+            return ResponseHeaders(_modes(request), _headers(request.response_headers.headers.headers)[0])
         case "response_body":
             return ResponseBody(request.response_body.body, request.response_body.end_of_stream)
         case "response_trailers":
@@ -170,8 +172,18 @@ def _route(out: Any, route: Route) -> None:
     if route.body is not None and route.phase is Phase.REQUEST_BODY:
         common.body_mutation.body = route.body
         _set(mutation, "content-length", str(len(route.body)))  # another length than Envoy's is a 500
+    if route.unread:
+        _keep_the_body(out.mode_override)
     lb = out.dynamic_metadata.fields[names.LB_METADATA].struct_value
     lb.fields[names.ENDPOINT].string_value = route.node
+
+
+def _keep_the_body(mode: Any) -> None:
+    """From here on send us nothing more. Every field is said: one that is not would be Envoy's own default, and its
+    default for response headers is to send them. A gateway that allows no override takes no notice."""
+    mode.request_header_mode, mode.response_header_mode = _SEND, _SKIP
+    mode.request_trailer_mode = mode.response_trailer_mode = _SKIP
+    mode.request_body_mode = mode.response_body_mode = Mode.NONE.value
 
 
 def _undecided(out: Any, undecided: Undecided) -> None:

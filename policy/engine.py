@@ -60,7 +60,7 @@ def explain(request: Request, features: Features, fleet: Fleet, rules: Rules) ->
     if isinstance(weighed.outcome, Decision):
         reasons = because.all_of(view, fleet.by_address[weighed.outcome.node.address], weighed.dropped, weighed.stay)
     names = {why: tuple(fleet.nodes[i].address for i in np.flatnonzero(mask)) for why, mask in weighed.dropped.items()}
-    points, criteria = weighed.ranking
+    points, criteria, _ = weighed.ranking
     candidates = tuple(
         Candidate(
             fleet.nodes[weighed.nodes[i]].address,
@@ -106,7 +106,7 @@ def _weigh(view: View, *, compare: bool) -> _Weighed:
 def _top(ranking: Ranking, turn: int) -> int:
     """The candidate with most points; ties are broken by turn, so that equals share the work."""
     best = int(ranking.points.argmax())
-    ties = (ranking.points >= ranking.points[best] - 1e-9).nonzero()[0]
+    ties = (ranking.points >= ranking.points[best] - ranking.equal).nonzero()[0]
     return best if ties.size == 1 else int(ties[draws(turn, ties.size, 1)[0]])
 
 

@@ -66,6 +66,11 @@ def watermark(view: View) -> Bools | None:
     return ~view.fleet.full if np.count_nonzero(view.fleet.full) else None
 
 
+def dead(view: View) -> Bools | None:
+    """Nodes that refused every connection lately."""
+    return ~view.fleet.dead if np.count_nonzero(view.fleet.dead) else None
+
+
 def required(view: View) -> Bools | None:
     """Hints the client made a condition."""
     wanted = [hint for hint in view.request.hints if hint.required]
@@ -81,7 +86,7 @@ def residency(view: View) -> Bools | None:
 
 HARD: Mapping[str, Filter] = {f.__name__: f for f in (subset, draining, model, required, residency)}
 """Nothing left behind one of these is an answer to the client."""
-SOFT: Mapping[str, Filter] = {f.__name__: f for f in (modality, context, watermark)}
+SOFT: Mapping[str, Filter] = {f.__name__: f for f in (dead, modality, context, watermark)}
 """These rest on estimates, or on what a pod says better itself: where nothing would be left, they do not count."""
 
 

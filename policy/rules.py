@@ -8,7 +8,16 @@ from policy import areas
 from policy.types import Name
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Strategy = Literal["router_balancing", "least_request", "power_of_two", "round_robin"]
+Strategy = Literal[
+    "router_balancing",
+    "time_to_first_token",
+    "least_request",
+    "power_of_two",
+    "peak_ewma",
+    "prequal",
+    "prefix_match",
+    "round_robin",
+]
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +49,36 @@ class Balance(Struct, frozen=True, forbid_unknown_fields=True):
     pressed_qps: Share = 0.3
     pressed_memory: Share = 0.7
     pressed_above: Share = 0.85
+    entropy: bool = True
+    """Lean towards nodes with a smaller share of the requests (design formula 1)."""
+    latency: bool = True
+    """Lean towards nodes with a lower P99 (design formula 3)."""
+
+
+class FirstToken(Struct, frozen=True, forbid_unknown_fields=True):
+    """`time_to_first_token`: seconds from the client to the first token; each term can be left out."""
+
+    prefill_tokens_per_s: Annotated[float, Meta(gt=0.0)] = 8000.0
+    """How fast a node reads prompts, where nobody measured it."""
+    pressure_s: Annotated[float, Meta(ge=0.0, le=60.0)] = 1.0
+    """What a full KV cache costs: requests wait or are pushed out; from the low watermark on, in proportion."""
+    spread: Annotated[float, Meta(ge=1.0)] = 2.0
+    """A node with more than so many times the mean of requests (and a few more) comes behind all others."""
+    equal_s: Annotated[float, Meta(ge=0.0)] = 0.005
+    """Nodes within so much of the best share the work, so that routers that see the same do not do the same."""
+    place: bool = True
+    queue: bool = True
+    cache: bool = True
+    pressure: bool = True
+    guard: bool = True
+
+
+class Prefix(Struct, frozen=True, forbid_unknown_fields=True):
+    """`prefix_match`: the node that has most of the prompt, if that is enough and the node not much busier."""
+
+    floor: Share = 0.1
+    """A smaller share of the prompt counts as none: one system prompt that all share must not decide."""
+    spread: Annotated[float, Meta(ge=1.0)] = 2.0
 
 
 class Residency(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,10 +114,14 @@ class Rules(Struct, frozen=True, forbid_unknown_fields=True):
     """The pool for requests of no clear intent, and the one that helps out when another is full."""
     auto_model: Annotated[str, Meta(min_length=1, max_length=256)] = "auto"
     """The model name by which a client leaves the choice to us."""
+    choices: Annotated[int, Meta(ge=1, le=16)] = 2
+    """`power_of_two`: of how many drawn candidates the least loaded is taken; 1 is random."""
     near_km: Annotated[float, Meta(gt=0.0, le=20_000.0)] = 50.0
     """Nodes no further than this beyond the nearest count as equally near (design formula 4)."""
     residency: tuple[Residency, ...] = ()
     balance: Balance = field(default_factory=Balance)
+    first_token: FirstToken = field(default_factory=FirstToken)
+    prefix: Prefix = field(default_factory=Prefix)
     watermarks: Watermarks = field(default_factory=Watermarks)
     fallbacks: Annotated[int, Meta(ge=0, le=8)] = 0
     """How many of the next best nodes are named behind the first (`a,b,c`), for Envoy's retries to follow. None by

@@ -114,6 +114,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     intent: Intent | None = None
     place: Place | None = None
     binding: Binding | None = None
+    cached: Floats | None = None
+    """Tokens of this prompt that each node of the fleet has in its cache, [n]; None: nobody looked."""
     missing: tuple[str, ...] = ()
     """Sources that were asked and did not answer in time."""
 
@@ -163,8 +165,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Requests per second over the last 60 s."""
     sent: float = 0.0
     """Requests we sent since the figures above were read."""
+    inflight: float | None = None
+    """Requests of ours that have not ended, where ends are seen."""
+    queued_tokens: float | None = None
+    """Prompt tokens ahead of a new request, still to be read by the node."""
+    prefill_rate: float | None = None
+    """Prompt tokens the node reads in a second."""
     latency_ms: float | None = None
+    """Half of the answers begin sooner; 99 of 100 do within *p99_ms*; *peak_ms* follows slow ones at once."""
+    p99_ms: float | None = None
+    peak_ms: float | None = None
     error_rate: float | None = None
+    warm: float = 1.0
+    """How far a new node has come in its slow start, 0 to 1."""
 
 
 class Fleet:
@@ -205,10 +218,18 @@ class Fleet:
         self.memory = _column(row.memory for row in rows)
         self.qps = _column(row.qps for row in rows)
         self.sent = _column(row.sent for row in rows)
+        self.inflight = _column(row.inflight for row in rows)
+        self.queued_tokens = _column(row.queued_tokens for row in rows)
+        self.prefill_rate = _column(row.prefill_rate for row in rows)
         self.latency_ms = _column(row.latency_ms for row in rows)
+        self.p99_ms = _column(row.p99_ms for row in rows)
+        self.peak_ms = _column(row.peak_ms for row in rows)
         self.error_rate = _column(row.error_rate for row in rows)
+        self.warm = _column(row.warm for row in rows)
         self.full: Bools = self.memory > high
         """Over the high watermark and not yet back under the low one: takes no new work."""
+        self.dead: Bools = np.zeros(len(self.nodes), dtype=np.bool_)
+        """Nobody listens there, as far as was seen."""
 
     def __len__(self) -> int:
         return len(self.nodes)

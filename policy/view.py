@@ -41,7 +41,8 @@ class View:
         return not (fleet.full.item(node) or fleet.qps.item(node) >= fleet.qps_limit.item(node))
 
     def load(self) -> Floats:
-        """Requests at each node, [n]: running, waiting, and ours since they were counted.
+        """Requests at each node, [n]: running, waiting, and ours since they were counted; at least those of ours that
+        have not ended.
 
         A node nobody could read counts as an average one.
         """
@@ -49,10 +50,10 @@ class View:
         scraped = fleet.running + np.nan_to_num(fleet.waiting)
         unknown = np.isnan(scraped)
         if unknown.all():
-            return np.nan_to_num(fleet.sent)
+            return np.fmax(np.nan_to_num(fleet.sent), fleet.inflight)
         if unknown.any():
             scraped[unknown] = scraped[~unknown].mean()
-        return scraped + fleet.sent
+        return np.fmax(scraped + fleet.sent, fleet.inflight)
 
     def km(self, node: int) -> float:
         """How far one node is; NaN: not known."""

@@ -36,6 +36,9 @@ def asking(config: Config) -> ExternalProcessor:
         status_on_error=HttpStatus(code=StatusCode.ServiceUnavailable),
         processing_mode=_mode(config.envoy.mode),
         message_timeout=seconds(config.envoy.message_timeout_ms / 1000),
+        # A body nobody reads stays with Envoy: that one override and no other.
+        allow_mode_override=True,
+        allowed_override_modes=[_mode("headers")],
         request_attributes=list(names.ATTRIBUTES),
         metadata_options=MetadataOptions(
             receiving_namespaces=_untyped(names.LB_METADATA),

@@ -14,6 +14,7 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
     HttpConnectionManagerCodecType,
     HttpConnectionManagerInternalAddressConfig,
     HttpConnectionManagerServerHeaderTransformation,
+    HttpConnectionManagerUpgradeConfig,
     HttpFilter,
 )
 from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import HeaderMutation
@@ -82,6 +83,7 @@ def _connections(config: Config, access_log: Path | None) -> HttpConnectionManag
         preserve_external_request_id=True,
         server_header_transformation=HttpConnectionManagerServerHeaderTransformation.PASS_THROUGH,
         http_protocol_options=Http1ProtocolOptions(enable_trailers=True),
+        upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
         normalize_path=True,
         stream_idle_timeout=_LONG,
         request_headers_timeout=seconds(30),

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily
 
 from ext_proc.parse import Parsed
+from ext_proc.usage import Usage
 from policy.types import Decision, Features
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256)
@@ -30,6 +31,9 @@ class Metrics:
         )
         self._missing = Counter(
             "isogloss_source_missing", "Sources that gave no answer in time.", ["source"], registry=self.registry
+        )
+        self._tokens = Counter(
+            "isogloss_tokens", "Tokens of answers that a gateway shows us.", ["kind"], registry=self.registry
         )
         self._events = Counter("isogloss_events", "Things worth knowing.", ["event"], registry=self.registry)
         self._seconds = Histogram(
@@ -86,6 +90,12 @@ class Metrics:
         if decision.conflict:
             self.count("context-conflict")
         self._seconds.observe(seconds)
+
+    def used(self, usage: Usage) -> None:
+        """An answer passed by."""
+        for kind in ("prompt", "completion", "cached"):
+            if tokens := getattr(usage, kind):
+                self._tokens.labels(kind).inc(tokens)
 
     def shed(self, reason: str) -> None:
         """We answered the client ourselves."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,9 +34,12 @@ class Intents:
         self._most = threads + queue
         self._cache: OrderedDict[str, Intent | None] = OrderedDict()
         self._cache_size = cache
+        self._until: dict[str, float] = {}
         self._running: dict[str, asyncio.Task[Intent | None]] = {}
         self.truncated = 0
         """Texts longer than the encoder's window so far."""
+        self.late = 0
+        """Texts left out because their turn came too late."""
 
     def __contains__(self, text: str) -> bool:
         """Seen before: `known` answers at once."""
@@ -46,15 +50,18 @@ class Intents:
         self._cache.move_to_end(text)
         return self._cache[text]
 
-    def begin(self, text: str) -> "asyncio.Task[Intent | None]":
-        """Start encoding *text*; equal texts share one run, and its answer is kept though nobody waits for it any more.
+    def begin(self, text: str, until: float) -> "asyncio.Task[Intent | None]":
+        """Start encoding *text* for who waits *until* then, on the event loop's clock. Equal texts share one run.
 
-        Raises SourceDown when as many texts wait as may.
+        A text that is still in the queue when nobody waits for it any more is left out (after a burst, new prompts
+        would otherwise wait behind it); once begun its answer is kept. Raises SourceDown when as many wait as may.
         """
         running = self._running.get(text)
+        self._until[text] = max(until, self._until.get(text, until))
         if running is not None:
             return running
         if len(self._running) >= self._most:
+            del self._until[text]
             raise SourceDown("intents: the encoder's queue is full")
         running = self._running[text] = asyncio.get_running_loop().create_task(self._read(text))
         return running
@@ -67,7 +74,7 @@ class Intents:
         try:
             intent, cut = await asyncio.get_running_loop().run_in_executor(self._pool, self._assign, text)
         finally:
-            del self._running[text]
+            del self._running[text], self._until[text]
         self.truncated += cut
         self._cache[text] = intent
         if len(self._cache) > self._cache_size:
@@ -76,6 +83,9 @@ class Intents:
 
     def _assign(self, text: str) -> tuple[Intent | None, bool]:
         """In a thread of the pool: what the text is about, and whether its middle was left out."""
+        if time.monotonic() > self._until[text]:
+            self.late += 1
+            raise SourceDown("intents: nobody waits for this text any more")
         embedding = self._embedder.embed(text)
         found = self._clusters.of(embedding)
         if found is None:

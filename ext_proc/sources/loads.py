@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ext_proc.config import FleetConfig
 from ext_proc.errors import SourceDown
-from ext_proc.fleet import LiveFleet
+from policy.live import LiveFleet
 from policy.types import Load
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class Scraper:
                 load = loads(await _page(session, f"http://{address}/metrics"))
         except SourceDown as exc:
             self.failed += 1
+            if isinstance(exc, NobodyListens):  # vLLM serves metrics and requests on one port
+                self._fleet.refused(address, self._clock())
             log.debug("loads: %s", exc)
             return
         self.silent += None in (load.running, load.waiting, load.memory)
@@ -91,6 +93,10 @@ class Scraper:
             auto_decompress=False,
             trust_env=False,
         )
+
+
+class NobodyListens(SourceDown):
+    """The pod's port refused the connection."""
 
 
 def loads(page: str) -> Load:
@@ -133,5 +139,7 @@ async def _page(session: aiohttp.ClientSession, url: str) -> str:
                 if len(raw) > PAGE_BYTES:
                     raise SourceDown(f"{url}: more than {PAGE_BYTES} bytes")
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+        if isinstance(exc, aiohttp.ClientConnectorError) and isinstance(exc.os_error, ConnectionRefusedError):
+            raise NobodyListens(url) from exc
         raise SourceDown(f"{url}: {type(exc).__name__}") from exc
     return raw.decode("utf-8", "replace")

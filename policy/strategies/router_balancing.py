@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from policy import geo
-from policy.strategies.ranking import Ranking
+from policy import entropy, geo
+from policy.strategies.ranking import Ranking, known
 from policy.types import Floats, Indices
 from policy.view import View
 
@@ -14,7 +14,8 @@ ABROAD = 1000.0  # more soft radii than the earth has: another continent only wh
 
 
 def router_balancing(view: View, nodes: Indices) -> Ranking:
-    """Design formulas 2 and 4: qps·(1 − qps/limit) + memory·(1 − memory), minus the soft radii to the client.
+    """Design formulas 1 to 4: (qps·(1 − qps/limit) + memory·(1 − memory)) · entropy weight · P99 weight, each weight
+    relative to the best candidate's, minus the soft radii to the client.
 
     A whole radius outweighs everything the load can say, so load decides among the equally near; candidates
     without headroom were taken away before, which is what sends work further.
@@ -28,6 +29,10 @@ def router_balancing(view: View, nodes: Indices) -> Ranking:
     free = by_memory * _known(1.0 - memory)
     criteria: dict[str, Floats] = {"request rate": rate, "free memory": free}
     points = rate + free
+    if balance.entropy:
+        points = _weighed("share of requests", points, entropy.weights(view.load()[nodes]), criteria)
+    if balance.latency:
+        points = _weighed("P99", points, by_latency(fleet.p99_ms[nodes]), criteria)
     if view.origin is not None:
         km = geo.distances_km(view.origin, fleet.positions[nodes])
         criteria["distance"] = 0.0 - geo.rings(km, view.rules.near_km)  # not -0.0
@@ -37,6 +42,19 @@ def router_balancing(view: View, nodes: Indices) -> Ranking:
         criteria["continent"] = np.where(home[nodes], 0.0, -ABROAD)
         points += criteria["continent"]
     return Ranking(points, criteria)
+
+
+def by_latency(p99_ms: Floats) -> Floats:
+    """w = max(0.1, 1000 / max(P99, 1 ms)), [m] (design formula 3); an unmeasured node counts as an average one."""
+    out: Floats = np.maximum(0.1, 1000.0 / np.maximum(known(p99_ms, 1000.0), 1.0))
+    return out
+
+
+def _weighed(name: str, points: Floats, weights: Floats, criteria: dict[str, Floats]) -> Floats:
+    """*points* times weights of which the best is 1; what a candidate loses by it is the criterion."""
+    out: Floats = points * (weights / weights.max())
+    criteria[name] = out - points
+    return out
 
 
 def pressed(memory: Floats, above: float) -> bool:

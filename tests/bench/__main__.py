@@ -1,6 +1,9 @@
-"""`make bench`: every figure of the README, one after the other."""
+"""`make bench`: every figure of the README, one after the other; `PEERS=1` for other routers beside us."""
+
+import sys
 
 from tests.bench import decide, encoding, path
 
-for part in (decide, encoding, path):
-    part.main()
+decide.main()
+encoding.main()
+path.main(sys.argv[1:])

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from ext_proc import config as configuration
 from ext_proc import envoy
+from tests.bench import peers
 from tests.bench.client import Run, load, post
 from tests.e2e.processes import ROOT, Process, listens
 from tests.standin.running import free_ports
@@ -61,7 +62,7 @@ def large() -> Iterator[bytes]:
 class Targets:
     """Pods, services and an Envoy for each way."""
 
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, *, with_peers: bool = False) -> None:
         self._stack, self._folder = stack, folder
         pods = free_ports(4)
         self._start("pods", [sys.executable, "-m", "tests.bench.pod", *map(str, pods)], pods[0])
@@ -82,6 +83,8 @@ class Targets:
         for mode in MODES:
             self.ports[f"no-op, {mode}"] = self._envoy(f"noop-{mode}", mode, noop)
             self.ports[f"Isogloss, {mode}"] = self._envoy(f"isogloss-{mode}", mode, service)
+        if with_peers:
+            self.ports |= peers.start(self._start, pods)
 
     def memory_mb(self) -> float:
         """Resident memory of the service."""
@@ -142,16 +145,18 @@ def show(console: Console, title: str, found: dict[str, Run]) -> None:
     console.print(table)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
-    options = parser.parse_args()
+    parser.add_argument("--peers", action="store_true", help="vllm-router and smg beside us")
+    options = parser.parse_args(arguments)
     console = Console(width=120)
     every = {"seconds": options.seconds, "rounds": options.rounds}
     with ExitStack() as stack:
-        targets = Targets(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        targets = Targets(stack, folder, with_peers=options.peers)
         one = measure(targets.ports, warm, connections=1, **every)
         show(console, "warm: 0.6 KB, texts seen before, 1 connection", one)
         buffered = {n: p for n, p in targets.ports.items() if "headers" not in n}

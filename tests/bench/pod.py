@@ -7,7 +7,7 @@ import sys
 import uvloop
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_BODY = b'{"object":"chat.completion","choices":[],"model":"bench"}'
+_BODY = b'{"object":"chat.completion","choices":[],"data":[{"id":"bench","object":"model"}],"model":"bench"}'
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
 
 

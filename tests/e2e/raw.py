@@ -55,6 +55,33 @@ class RawPod:
         return out
 
 
+@dataclass
+class WebSocketEcho:
+    """An upstream that takes any upgrade and then gives back every byte; no frames, which nobody between looks at."""
+
+    port: int
+    _server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def stop(self) -> None:
+        """Be gone."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"\r\nupgrade: websocket" in head.lower():
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+            while piece := await reader.read(65536):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+
 def say(port: int, *parts: bytes, seconds: float = 30) -> bytes:
     """Send *parts*, each in a packet of its own, and read until the other side closes or answers in full."""
     with socket.create_connection(("127.0.0.1", port), seconds) as sock:

@@ -7,11 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from ext_proc import names
 from tests.e2e.raw import RawPod, chunked, say
 from tests.e2e.world import BODY_LIMIT, World
 from tests.standin.running import free_ports
 
 KIB = 1024
+READ = "/v1/completions"
+UNREAD = "/v1/files"
+"""An API of which nothing is read: such bodies never wait for us."""
 LIMIT = 64 * KIB
 """The small world's limit, so that its edges can be tried often."""
 
@@ -22,10 +26,10 @@ def body_of(size: int) -> bytes:
 
 
 def post(world: World, body: bytes, marker: str, **headers: str) -> httpx.Response:
-    """A body to an API nobody parses."""
+    """A body to an API whose bodies are read."""
     headers = {"x-request-id": marker, "content-type": "application/octet-stream"} | headers
     with world.client() as client:
-        return client.post("/v1/anything", content=body, headers=headers)
+        return client.post(READ, content=body, headers=headers)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 61_999, 62_000, 62_001, 64 * KIB, 1_200_000, 5_000_000])
@@ -37,7 +41,7 @@ def test_a_body_arrives_byte_for_byte(world: World, marker: str, size: int) -> N
 
 def test_a_body_of_exactly_the_limit_passes(world: World, marker: str) -> None:
     body = body_of(BODY_LIMIT)
-    assert post(world, body, marker).status_code == 404  # the pod's own word on /v1/anything
+    assert post(world, body, marker).status_code == 400  # the pod's own word on what is no JSON
     assert world.last(marker).sha256 == hashlib.sha256(body).hexdigest()
 
 
@@ -57,7 +61,7 @@ def test_an_unannounced_body_over_the_limit_is_a_413_too(world: World, marker: s
     pieces = (body_of(256 * KIB) for _ in range(BODY_LIMIT // (256 * KIB) + 1))
     with world.client() as client:
         try:
-            status = client.post("/v1/anything", content=pieces, headers={"x-request-id": marker}).status_code
+            status = client.post(READ, content=pieces, headers={"x-request-id": marker}).status_code
         except httpx.WriteError:  # refused while we still sent: the answer is lost with the connection
             status = 413
     assert status == 413
@@ -69,14 +73,14 @@ def test_an_unannounced_body_over_the_limit_is_a_413_too(world: World, marker: s
 def test_a_chunked_body_arrives_byte_for_byte(world: World, marker: str, pieces: int, http2: bool) -> None:
     parts = [body_of(1000) for _ in range(pieces)]
     with world.client(http1=not http2, http2=http2) as client:
-        client.post("/v1/anything", content=iter(parts), headers={"x-request-id": marker})
+        client.post(READ, content=iter(parts), headers={"x-request-id": marker})
     assert world.last(marker).sha256 == hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def test_a_body_in_one_byte_packets_arrives(world: World, marker: str) -> None:
-    head = f"POST /v1/anything HTTP/1.1\r\nhost: a\r\nx-request-id: {marker}\r\ncontent-length: 40\r\n\r\n"
+    head = f"POST {READ} HTTP/1.1\r\nhost: a\r\nx-request-id: {marker}\r\ncontent-length: 40\r\n\r\n"
     answer = say(world.envoy.port, head.encode(), *[bytes([65 + i]) for i in range(40)])
-    assert answer.startswith(b"HTTP/1.1 404")
+    assert answer.startswith(b"HTTP/1.1 400")
     assert world.last(marker).sha256 == hashlib.sha256(bytes(range(65, 105))).hexdigest()
 
 
@@ -101,10 +105,10 @@ def test_a_post_of_nothing_passes(world: World, marker: str) -> None:
 def test_expect_100_continue_is_answered_and_two_megabytes_follow(world: World, marker: str) -> None:
     body = body_of(2 * KIB * KIB)
     head = (
-        f"POST /v1/anything HTTP/1.1\r\nhost: a\r\nx-request-id: {marker}\r\nexpect: 100-continue\r\n"
+        f"POST {READ} HTTP/1.1\r\nhost: a\r\nx-request-id: {marker}\r\nexpect: 100-continue\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     )
-    assert say(world.envoy.port, head.encode(), body).startswith(b"HTTP/1.1 404")
+    assert say(world.envoy.port, head.encode(), body).startswith(b"HTTP/1.1 400")
     assert world.last(marker).sha256 == hashlib.sha256(body).hexdigest()
 
 
@@ -113,18 +117,39 @@ def test_many_large_bodies_at_once_are_each_decided_once(world: World, marker: s
     bodies = [body_of(1_200_000) for _ in range(40)]
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda i: post(world, bodies[i], f"{marker}-{i}").status_code, range(40)))
-    assert answers == [404] * 40
+    assert answers == [400] * 40
     for i, body in enumerate(bodies):
         (seen,) = world.all(f"{marker}-{i}")
         assert seen.sha256 == hashlib.sha256(body).hexdigest()
 
 
+def test_a_body_nobody_reads_arrives_however_large_it_is(world: World, marker: str) -> None:
+    piece = body_of(KIB * KIB)
+    whole = hashlib.sha256()
+    with world.client() as client:
+        response = client.post(UNREAD, content=(piece for _ in range(20)), headers={"x-request-id": marker})
+    for _ in range(20):
+        whole.update(piece)
+    assert response.status_code == 404  # the pod's own word
+    ((pod, seen),) = world.arrivals(marker)
+    assert (seen.bytes, seen.sha256) == (20 * KIB * KIB, whole.hexdigest())
+    assert response.headers[names.NODE] == seen.header(names.ENDPOINT) == pod.address
+
+
+def test_a_body_nobody_reads_costs_us_one_message(new_world) -> None:
+    world: World = new_world("buffered")
+    with world.client() as client:
+        client.post(UNREAD, content=body_of(300_000))
+    assert world.envoy.ext_proc("stream_msgs_sent") == 1
+
+
+@pytest.mark.parametrize("path", [READ, UNREAD])
 @pytest.mark.parametrize("mode", ["headers", "buffered", "duplex"])
-def test_trailers_behind_a_chunked_body_arrive(new_world, mode: str) -> None:
+def test_trailers_behind_a_chunked_body_arrive(new_world, mode: str, path: str) -> None:
     pod = RawPod(free_ports(1)[0])
     world: World = new_world(mode, pods=0, others=({"address": f"127.0.0.1:{pod.port}"},))
     world.loop.do(pod.start())
-    head = b"POST /v1/anything HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n".encode()
     end = b"0\r\nx-sum: 42\r\n\r\n"
     answer = say(world.envoy.port, head + chunked(b"hello ", b"world"), end)
     world.loop.do(pod.stop())
@@ -139,10 +164,10 @@ def test_trailers_behind_a_chunked_body_arrive(new_world, mode: str) -> None:
 def test_a_configured_limit_holds_to_the_byte_announced_or_not(new_world, mode: str) -> None:
     """Announced, we refuse it at the headers; not announced, Envoy does (buffered) or we in mid-stream (duplex)."""
     world: World = new_world(mode, settings={"server": {"limits": {"body_bytes": LIMIT}}})
-    for size, status in ((LIMIT - 1, 404), (LIMIT, 404), (LIMIT + 1, 413)):
+    for size, status in ((LIMIT - 1, 400), (LIMIT, 400), (LIMIT + 1, 413)):
         for body in (body_of(size), iter([body_of(size)])):
             with world.client() as client:
-                response = client.post("/v1/anything", content=body)
+                response = client.post(READ, content=body)
             assert response.status_code == status
             assert response.headers["content-type"] == "application/json"
             if status == 413:

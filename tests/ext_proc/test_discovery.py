@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ext_proc.errors import ConfigError
-from ext_proc.fleet import LiveFleet
 from ext_proc.sources.discovery import FileNodes, StaticNodes, valid
+from policy.live import LiveFleet
 from policy.rules import Watermarks
 from policy.types import Node
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ext_proc.config import FleetConfig
 from ext_proc.errors import SourceDown
-from ext_proc.fleet import STALE_S, LiveFleet
 from ext_proc.sources.loads import PAGE_BYTES, Scraper, loads
+from policy.live import STALE_S, LiveFleet
 from policy.rules import Watermarks
 from policy.types import Load, Node
 from tests.ext_proc.pods import OK, Behaviour, Pods, answers, drips, hangs, hangs_up, never_ends

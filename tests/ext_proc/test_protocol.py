@@ -1,9 +1,11 @@
 """The exchange: any order and any split of messages Envoy may send."""
 
 import itertools
+from collections.abc import Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ext_proc import names
 from ext_proc.protocol import (
@@ -33,14 +35,22 @@ from ext_proc.protocol import (
 DUPLEX = (Mode.FULL_DUPLEX, Mode.FULL_DUPLEX)
 BUFFERED = (Mode.BUFFERED, Mode.NONE)
 NONE = (Mode.NONE, Mode.NONE)
+STREAMED = (Mode.STREAMED, Mode.NONE)
 POST = {":method": "POST", ":path": "/v1/chat/completions"}
 ROUTE = Route(node="10.0.0.1:8000", headers={"a": "b"})
 ONCE = Route(node="10.0.0.1:8000", headers={"a": "b", names.TRAILERS: "true"})
 
 
+UPLOAD = {":method": "POST", ":path": "/v1/files"}
+
+
+def reads(headers: Mapping[str, str]) -> bool:
+    return headers is not UPLOAD and headers.get(":path") != UPLOAD[":path"]
+
+
 def say(*events: Event, answer: Answer = ROUTE, limit: int = 1_000_000) -> list[Command]:
     """All commands for these events, each Decide answered with *answer*."""
-    exchange = Exchange(limit)
+    exchange = Exchange(limit, reads)
     out: list[Command] = []
     for event in events:
         for command in exchange.feed(event):
@@ -94,14 +104,54 @@ def test_buffered_with_trailers_decides_on_the_body_though_nothing_ends():
     assert sent(commands) == [Pass(Phase.REQUEST_HEADERS), at(Phase.REQUEST_BODY), Pass(Phase.REQUEST_TRAILERS)]
 
 
-def test_a_body_cut_by_buffered_partial_is_never_rewritten():
-    commands = say(Headers(POST, modes=(Mode.BUFFERED_PARTIAL, Mode.NONE)), Body(b"ab"))
-    assert [c.rewritable for c in commands if isinstance(c, Decide)] == [False]
+def test_buffered_partial_is_as_buffered_while_the_body_is_whole_and_only_read_when_it_is_cut():
+    for ends in (True, False):
+        commands = say(Headers(POST, modes=(Mode.BUFFERED_PARTIAL, Mode.NONE)), Body(b"ab", ends=ends))
+        assert sent(commands) == [Pass(Phase.REQUEST_HEADERS), at(Phase.REQUEST_BODY)]
+        assert [(c.body, c.rewritable, c.cut) for c in commands if isinstance(c, Decide)] == [(b"ab", ends, not ends)]
 
 
 def test_streamed_decides_at_the_headers_and_lets_pieces_pass():
-    commands = say(Headers(POST, modes=(Mode.STREAMED, Mode.NONE)), Body(b"a"), Body(b"", ends=True))
+    commands = say(Headers(POST, modes=STREAMED), Body(b"a"), Body(b"bc", ends=True))
+    assert asked(commands) == [None]
     assert sent(commands) == [at(Phase.REQUEST_HEADERS), Pass(Phase.REQUEST_BODY), Pass(Phase.REQUEST_BODY)]
+
+
+def test_a_streamed_body_that_is_one_piece_betters_the_decision_of_its_headers():
+    commands = say(Headers(POST, modes=STREAMED), Body(b"abc", ends=True))
+    first, second = (c for c in commands if isinstance(c, Decide))
+    assert (first.body, first.instead_of) == (None, None)
+    assert (second.body, second.instead_of, second.rewritable) == (b"abc", ROUTE.node, False)
+    assert sent(commands) == [at(Phase.REQUEST_HEADERS), at(Phase.REQUEST_BODY)]
+
+
+def test_a_body_nobody_reads_is_decided_at_the_headers_and_not_asked_for():
+    for modes in (DUPLEX, BUFFERED, STREAMED, (Mode.BUFFERED_PARTIAL, Mode.NONE)):
+        commands = say(Headers({**UPLOAD, "content-length": "99"}, modes=modes), limit=10)
+        assert asked(commands) == [None]
+        assert sent(commands) == [structs.replace(ROUTE, unread=True)]
+
+
+def test_a_body_nobody_reads_is_let_through_where_it_comes_all_the_same():
+    pieces = [Body(b"a" * 70_000), Body(b"b", ends=True), Body(b"c", ends=True)]
+    assert sent(say(Headers(UPLOAD, modes=BUFFERED), pieces[1]))[1:] == [Pass(Phase.REQUEST_BODY)]
+    assert sent(say(Headers(UPLOAD, modes=DUPLEX), *pieces, limit=10))[1:] == [
+        Chunk(Phase.REQUEST_BODY, b"a" * CHUNK_BYTES, ends=False),
+        Chunk(Phase.REQUEST_BODY, b"a" * (70_000 - CHUNK_BYTES), ends=False),
+        Chunk(Phase.REQUEST_BODY, b"b", ends=True),
+    ]
+
+
+def test_who_only_watches_is_asked_nothing_and_told_everything():
+    for modes in (NONE, STREAMED, BUFFERED):
+        head = Headers(POST, modes=modes, observing=True)
+        commands = say(head, Body(b"ab"), Body(b"c", ends=True), ResponseHeaders(), ResponseBody(b"x", ends=True))
+        assert sent(commands) == []
+        assert asked(commands) == [None if modes is NONE else b"abc"]
+        assert all(c.observing for c in commands if isinstance(c, Decide))
+    assert asked(say(Headers(POST, modes=STREAMED, observing=True), Body(b"abc"), Trailers())) == [b"abc"]
+    large = say(Headers(POST, modes=STREAMED, observing=True), Body(b"abc"), Body(b"d" * 99, ends=True), limit=2)
+    assert [(c.body, c.cut) for c in large if isinstance(c, Decide)] == [(b"abc", True)]
 
 
 def test_the_decision_waits_for_the_whole_body_in_duplex():
@@ -181,6 +231,12 @@ def test_an_undeclared_body_over_the_limit_is_refused_when_it_passes_it_and_once
     assert [type(c) for c in commands] == [Refuse]
 
 
+def test_where_nobody_holds_the_whole_body_none_is_too_large():
+    for modes in (STREAMED, (Mode.BUFFERED_PARTIAL, Mode.NONE)):
+        commands = say(Headers({**POST, "content-length": "11"}, modes=modes), Body(b"x" * 11), limit=10)
+        assert not [c for c in commands if isinstance(c, Refuse)]
+
+
 def test_a_hostile_content_length_is_no_number():
     for value in ("-1", "1e9", "²", "9" * 400, "", "0x10"):
         commands = say(Headers({**POST, "content-length": value}, modes=BUFFERED), limit=10)
@@ -216,18 +272,20 @@ def test_answers_pass_piece_by_piece():
         Chunk(Phase.RESPONSE_BODY, b"data: 1\n\n", ends=False),
         Chunk(Phase.RESPONSE_BODY, b"", ends=True),
     ]
+    large = say(ResponseHeaders(), ResponseBody(b"x" * (CHUNK_BYTES + 1), ends=True))
+    assert [len(c.data) for c in large if isinstance(c, Chunk)] == [CHUNK_BYTES, 1]
     buffered = sent(say(Headers(POST, ends=True, modes=(Mode.NONE, Mode.BUFFERED)), *pieces))
     assert buffered[1:] == [Pass(Phase.RESPONSE_BODY)] * 3
 
 
 def test_an_upload_is_only_waited_for_in_duplex():
-    exchange = Exchange(10)
+    exchange = Exchange(10, reads)
     assert not exchange.uploading
     list(exchange.feed(Headers(POST, modes=DUPLEX)))
     assert exchange.uploading
     assert exchange.stalled().status == 408
     assert not exchange.uploading
-    buffered = Exchange(10)
+    buffered = Exchange(10, reads)
     list(buffered.feed(Headers(POST, modes=BUFFERED)))
     assert not buffered.uploading
 
@@ -246,8 +304,14 @@ def test_any_split_of_any_body_gives_the_same_question_and_the_same_bytes(body, 
     assert not chunks or chunks[-1].ends is not trailers
 
 
+MODES = [DUPLEX, BUFFERED, STREAMED, NONE, None]
 _events = st.one_of(
-    st.builds(Headers, st.just(POST), st.booleans(), st.sampled_from([DUPLEX, BUFFERED, NONE, None])),
+    st.builds(
+        Headers,
+        st.sampled_from([POST, UPLOAD]),
+        st.booleans(),
+        st.sampled_from(MODES),
+    ),
     st.builds(Body, st.binary(max_size=20), st.booleans()),
     st.just(Trailers()),
     st.just(ResponseHeaders()),
@@ -257,6 +321,8 @@ _events = st.one_of(
 
 
 @given(st.lists(_events, max_size=12))
-def test_no_order_of_messages_raises_or_asks_twice(events):
+def test_no_order_of_messages_raises_or_asks_again_but_for_a_streamed_body(events):
     commands = say(*events, limit=64)
-    assert len(asked(commands)) <= 1
+    again = [command for command in commands if isinstance(command, Decide)][1:]
+    assert all(decide.instead_of is not None for decide in again)
+    assert len(again) <= 1

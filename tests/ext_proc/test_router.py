@@ -9,12 +9,12 @@ import pytest
 
 from ext_proc import config, names
 from ext_proc.errors import SourceDown
-from ext_proc.fleet import LiveFleet
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
 from ext_proc.protocol import Decide, Refuse, Route
 from ext_proc.router import Router
 from ext_proc.sources.sessions import MemorySessions
+from policy.live import LiveFleet
 from policy.rules import Pool, Residency, Rules
 from policy.types import Binding, Intent, Node, Place
 
@@ -35,7 +35,7 @@ class Meanings:
     def __contains__(self, text: str) -> bool:
         return False
 
-    def begin(self, text: str) -> "asyncio.Future[Intent | None]":
+    def begin(self, text: str, until: float) -> "asyncio.Future[Intent | None]":
         if self.down:
             raise SourceDown("intents")
         self.seen.append(text)

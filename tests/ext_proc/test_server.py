@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 import grpc
 import pytest
 from envoy_data_plane.envoy.service.ext_proc import v3
 
 from ext_proc.protocol import CHUNK_BYTES, Answer, Decide, Mode, Refuse, Route
+from ext_proc.usage import Usage
 from tests.ext_proc.replay import RESPONSE, TRAILERS, body, bytes_of, head, kinds, replay
 
 
@@ -18,6 +20,12 @@ class Bent:
         self.answer = answer or Route(node="10.0.0.1:8000", headers={"x-a": "b"})
         self.seconds = seconds
         self.asked: list[Decide] = []
+
+    def reads(self, headers: Mapping[str, str]) -> bool:
+        return headers.get(":path") != "/v1/files"
+
+    def answered(self, usage: Usage) -> None:
+        self.usage = usage
 
     async def route(self, asked: Decide) -> Answer:
         self.asked.append(asked)

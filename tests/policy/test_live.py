@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ext_proc.fleet import STALE_S, STEP_S, WINDOW_S, LiveFleet
-from policy.engine import decide
+from policy.engine import decide, explain
+from policy.live import COLDEST, DEAD_S, SLOW_START_S, STALE_S, STEP_S, WINDOW_S, LiveFleet
 from policy.rules import Rules, Watermarks
 from policy.types import Decision, Features, Load, Node, Request
 
@@ -215,3 +215,86 @@ def test_counting_a_request_costs_as_much_in_a_fleet_of_ten_thousand_as_in_one_o
         return best / 200
 
     assert seconds(10_000) < 5 * seconds(10)
+
+
+# What came of it.
+
+
+def test_a_lease_counts_each_step_once_from_wherever_it_is_told():
+    books = LiveFleet([Node(address="a:1"), Node(address="b:1")], Watermarks(), watched=True)
+    lease = books.sent("a:1", 0.0, tokens=100.0)
+    assert lease is not None
+    assert (books.fleet.inflight[0], books.fleet.queued_tokens[0]) == (1.0, 100.0)
+    for _ in range(2):
+        lease.began(0.25)
+        assert (books.fleet.inflight[0], books.fleet.queued_tokens[0]) == (1.0, 0.0)
+    for _ in range(2):
+        lease.ended(1.0)
+        lease.began(2.0)
+    assert books.fleet.inflight[0] == 0.0
+    books.tick(1.0)
+    assert books.fleet.latency_ms[0] == pytest.approx(250.0, rel=0.05)
+    assert np.isnan(books.fleet.latency_ms[1])
+
+
+def test_a_request_that_never_began_gives_back_its_tokens_and_says_nothing_of_speed():
+    books = LiveFleet([Node(address="a:1")], Watermarks(), watched=True)
+    lease = books.sent("a:1", 0.0, tokens=100.0)
+    assert lease is not None
+    lease.ended(0.001, failed=True)
+    books.tick(1.0)
+    assert (books.fleet.inflight[0], books.fleet.queued_tokens[0], books.fleet.error_rate[0]) == (0.0, 0.0, 1.0)
+    assert np.isnan(books.fleet.latency_ms[0])
+    assert np.isnan(books.fleet.peak_ms[0])
+
+
+def test_a_lease_on_a_pod_that_was_replaced_touches_nobody():
+    books = LiveFleet([Node(address="a:1", identity="old")], Watermarks(), watched=True)
+    lease = books.sent("a:1", 0.0, tokens=5.0)
+    assert lease is not None
+    books.replace([Node(address="a:1", identity="new")])
+    other = books.sent("a:1", 1.0, tokens=7.0)
+    lease.ended(2.0)
+    assert (books.fleet.inflight[0], books.fleet.queued_tokens[0]) == (1.0, 7.0)
+    assert other is not None
+
+
+def test_unwatched_nothing_is_claimed_about_what_is_in_flight():
+    books = LiveFleet([Node(address="a:1")], Watermarks())
+    assert books.sent("a:1", 0.0, tokens=5.0) is None
+    assert np.isnan(books.fleet.inflight[0])
+    assert np.isnan(books.fleet.queued_tokens[0])
+
+
+def test_unwatched_what_waits_is_as_long_as_what_we_send():
+    books = LiveFleet([Node(address="a:1")], Watermarks())
+    books.sent("a:1", 0.0, tokens=500.0)
+    books.observed("a:1", Load(running=1.0, waiting=4.0, memory=0.1), 1.0)
+    assert books.fleet.queued_tokens[0] == pytest.approx(4 * 500.0)
+    books.sent("a:1", 1.1, tokens=500.0)
+    assert books.fleet.queued_tokens[0] == pytest.approx(5 * 500.0)
+
+
+def test_a_node_that_joins_a_running_fleet_starts_slowly_and_the_first_ones_do_not():
+    books = LiveFleet([Node(address="a:1")], Watermarks())
+    books.replace([Node(address="a:1"), Node(address="b:1")])
+    assert (books.fleet.warm[0], books.fleet.warm[1]) == (1.0, COLDEST)
+    books.tick(100.0)
+    books.tick(100.0 + SLOW_START_S / 2)
+    assert (books.fleet.warm[0], books.fleet.warm[1]) == (1.0, 0.5)
+    books.tick(100.0 + SLOW_START_S)
+    assert books.fleet.warm[1] == 1.0
+
+
+def test_a_pod_that_refuses_for_a_while_is_dead_until_it_is_read_again():
+    books = LiveFleet([Node(address="a:1"), Node(address="b:1")], Watermarks())
+    books.refused("a:1", 0.0)
+    assert not books.fleet.dead[0]
+    books.refused("a:1", DEAD_S)
+    assert list(books.fleet.dead) == [True, False]
+    assert explain(Request(path="/"), Features(), books.fleet, Rules()).dropped == {"dead": ("a:1",)}
+    books.refused("b:1", 0.0)
+    books.refused("b:1", DEAD_S)
+    assert isinstance(decide(Request(path="/"), Features(), books.fleet, Rules()), Decision)  # a guess at least
+    books.observed("a:1", Load(), DEAD_S + 1)
+    assert list(books.fleet.dead) == [False, True]

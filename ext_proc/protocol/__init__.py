@@ -1,0 +1,46 @@
+"""The conversation with Envoy about one request, without I/O and without protobuf."""
+
+from ext_proc.protocol.exchange import CHUNK_BYTES, MAX_HEADER_BYTES, MAX_HEADERS, Exchange
+from ext_proc.protocol.words import (
+    Answer,
+    Body,
+    Chunk,
+    Command,
+    Decide,
+    Event,
+    Headers,
+    Mode,
+    Pass,
+    Phase,
+    Refuse,
+    ResponseBody,
+    ResponseHeaders,
+    ResponseTrailers,
+    Route,
+    Trailers,
+    Undecided,
+)
+
+__all__ = [
+    "CHUNK_BYTES",
+    "MAX_HEADERS",
+    "MAX_HEADER_BYTES",
+    "Answer",
+    "Body",
+    "Chunk",
+    "Command",
+    "Decide",
+    "Event",
+    "Exchange",
+    "Headers",
+    "Mode",
+    "Pass",
+    "Phase",
+    "Refuse",
+    "ResponseBody",
+    "ResponseHeaders",
+    "ResponseTrailers",
+    "Route",
+    "Trailers",
+    "Undecided",
+]

@@ -1,0 +1,1 @@
+"""Anything at all, at every door."""
