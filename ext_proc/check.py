@@ -10,6 +10,7 @@ from ext_proc.config import Config
 from ext_proc.errors import IsoglossError
 from ext_proc.sources.discovery import FileNodes, StaticNodes
 from ext_proc.sources.geodb import GeoDatabase
+from ext_proc.sources.places import Places
 from ext_proc.sources.redis_sessions import RedisSessions
 from models import bundle
 from models.embedder import fingerprint
@@ -58,6 +59,8 @@ def check(config: Config) -> Found:
     tried(nodes)
     for path in config.places.databases:
         tried(lambda path=path: GeoDatabase(path).close())  # type: ignore[misc]
+    if not mistakes:
+        tried(lambda: Places(config.places))
     tried(intents)
     if config.sessions.store == "redis":
         tried(lambda: RedisSessions(config.sessions))

@@ -75,6 +75,8 @@ def _facts(told: Explained, out: Console) -> None:
         where = [place.zone, place.region, place.country, place.continent]
         if place.latitude is not None and place.longitude is not None:
             where.append(f"{place.latitude:.2f}, {place.longitude:.2f}")
+        if place.asn is not None:
+            where.append(f"AS{place.asn} {place.organisation or ''}".strip())
         table.add_row("place", f"{', '.join(filter(None, where))} (by {place.source})")
     bound = f"bound to {features.binding.node}" if features.binding is not None else "not bound yet"
     table.add_row("session", f"by {session.found_by}, {bound}")

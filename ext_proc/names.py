@@ -26,7 +26,14 @@ SUBSET_METADATA: Final = "envoy.lb.subset_hint"
 
 DECISION_HEADERS: Final = (INTENT, POOL, REGION, TIER, CONFIDENCE, BUNDLE, NOTICE)
 """What a decision says, upstream as request headers and to the client as response headers."""
-OURS: Final = (ENDPOINT, SERVED, SUBSET, *DECISION_HEADERS, MODALITY, NODE, TRAILERS)
+PEERS: Final = (
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-kv-cache-source-host-port",
+)
+"""Addresses that llm-d's sidecar beside a pod dials when it is told to: no client's to give."""
+OURS: Final = (ENDPOINT, SERVED, SUBSET, *DECISION_HEADERS, MODALITY, NODE, TRAILERS, *PEERS)
 """Request headers only we may set: Envoy removes a client's before anything reads them."""
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"

@@ -28,6 +28,7 @@ MALFORMED = "The request body is not valid: neither as the JSON nor as the form 
 _STATUS: Mapping[str, int] = {
     "no-nodes": 503,
     "subset": 503,
+    "residency": 503,
     "hint": 503,
     "unknown-model": 404,
     "context-conflict": 409,
@@ -68,6 +69,7 @@ class Router:
         self._secret = secret
         self._address = address
         self._paths = {path.rstrip("/"): Own(api.text, api.model) for path, api in config.server.paths.items()}
+        self._tenant_header = config.residency_header
         self._turn = 0
 
     def reads(self, headers: Mapping[str, str]) -> bool:
@@ -128,7 +130,16 @@ class Router:
         if "content-encoding" in asked.headers and parse.is_read(asked, self._paths):
             asked, unread = await self._unpacked(asked, until)
         auto, window = self._config.rules.auto_model, self._config.encoder.tokens * CHARACTERS_A_TOKEN
-        return parse.read(asked, turn=self._turn, auto_model=auto, window=window, paths=self._paths), unread
+        parsed = parse.read(
+            asked,
+            turn=self._turn,
+            auto_model=auto,
+            window=window,
+            paths=self._paths,
+            tenant_header=self._tenant_header,
+            subset_header=self._config.server.subset_header,
+        )
+        return parsed, unread
 
     async def _unpacked(self, asked: Decide, until: float) -> tuple[Decide, str]:
         """As if the body had come plain, but not ours to change. Half our time at most: the sources want theirs."""

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from envoy_data_plane.envoy.service.ext_proc.v3 import ProcessingRequest, ProcessingResponse
 
-from ext_proc import errors, names, schema
+from ext_proc import errors, names, schema, subset
 from ext_proc.protocol import (
     Body,
     Chunk,
@@ -57,7 +57,7 @@ def event(message: bytes) -> Event | None:
                 observing=request.observability_mode,
             )
         case "request_body":
-            return Body(request.request_body.body, request.request_body.end_of_stream)
+            return Body(request.request_body.body, request.request_body.end_of_stream, _subset(request))
         case "request_trailers":
             return Trailers()
         case "response_headers":
@@ -126,7 +126,10 @@ def _attributes(by_filter: Any) -> Mapping[str, str]:
 
 
 def _subset(request: Any) -> tuple[str, ...] | None:
-    """The addresses a gateway allows: a list of strings, or one string with commas."""
+    """The addresses a gateway allows: a list of strings, or one string with commas; of anything else, none.
+
+    Metadata is Envoy's own: no client can write it.
+    """
     if not request.HasField("metadata_context"):
         return None
     spaces = request.metadata_context.filter_metadata
@@ -136,8 +139,13 @@ def _subset(request: Any) -> tuple[str, ...] | None:
     if names.SUBSET not in fields:
         return None
     value = fields[names.SUBSET]
-    texts = [v.string_value for v in value.list_value.values] if value.HasField("list_value") else [value.string_value]
-    return tuple(entry.strip() for text in texts for entry in text.split(",") if entry.strip())
+    match value.WhichOneof("kind"):
+        case "null_value":
+            return None
+        case "list_value":
+            return subset.listed(each.string_value for each in value.list_value.values)
+        case _:
+            return subset.listed((value.string_value,))
 
 
 def _passed(phase: Phase) -> bytes:

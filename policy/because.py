@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from policy import residency
 from policy.affinity import Stay
 from policy.types import Bools
 from policy.view import View
@@ -10,7 +11,13 @@ from policy.view import View
 
 def all_of(view: View, best: int, dropped: Mapping[str, Bools], stay: Stay) -> tuple[str, ...]:
     """Every reason for *best*, in the order in which it came up."""
-    return (*_meaning(view), *_place(view, best), *_absent(view, best, dropped), *_session(view, stay))
+    return (
+        *_meaning(view),
+        *_place(view, best),
+        *_residency(view),
+        *_absent(view, best, dropped),
+        *_session(view, stay),
+    )
 
 
 def _meaning(view: View) -> Iterator[str]:
@@ -31,6 +38,13 @@ def _place(view: View, best: int) -> Iterator[str]:
     node, km = view.fleet.nodes[best], view.km(best)
     far = "" if math.isnan(km) else f": {km:.0f} km to {node.region or node.address}"
     yield f"place by {known.source}{far}"
+
+
+def _residency(view: View) -> Iterator[str]:
+    """Where the request must stay."""
+    rules = residency.concerning(view)
+    if rules:
+        yield f"must stay in {residency.in_words(rules)}"
 
 
 def _absent(view: View, best: int, dropped: Mapping[str, Bools]) -> Iterator[str]:

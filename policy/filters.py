@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from policy import residency as residence
 from policy.types import Bools, Hint, Shed
 from policy.view import View
 
@@ -12,13 +13,17 @@ Filter = Callable[[View], Bools | None]
 
 
 def subset(view: View) -> Bools | None:
-    """The gateway's own restriction, by `ip:port`, or by `ip` for all its ports."""
+    """The gateway's own restriction, by `ip:port`, or by `ip` for all its ports; addresses nobody has count nothing."""
     allowed = view.request.subset
     if allowed is None:
         return None
-    mask = np.zeros(len(view.fleet), dtype=np.bool_)
-    for i, node in enumerate(view.fleet.nodes):
-        mask[i] = node.address in allowed or node.address.rpartition(":")[0] in allowed
+    fleet = view.fleet
+    mask = np.zeros(len(fleet), dtype=np.bool_)
+    for entry in allowed:
+        if entry in fleet.by_address:
+            mask[fleet.by_address[entry]] = True
+        elif entry in fleet.by_ip:
+            mask[fleet.by_ip[entry]] = True
     return mask
 
 
@@ -75,7 +80,12 @@ def required(view: View) -> Bools | None:
     return np.logical_and.reduce([hinted(view, hint) for hint in wanted])  # type: ignore[no-any-return]  # as above
 
 
-HARD: Mapping[str, Filter] = {f.__name__: f for f in (subset, draining, model, required)}
+def residency(view: View) -> Bools | None:
+    """Nodes where the data of this request may go. Last, so that it is the reason only where it alone is in the way."""
+    return residence.eligible(view)
+
+
+HARD: Mapping[str, Filter] = {f.__name__: f for f in (subset, draining, model, required, residency)}
 """Nothing left behind one of these is an answer to the client."""
 SOFT: Mapping[str, Filter] = {f.__name__: f for f in (dead, modality, context, watermark)}
 """These rest on estimates, or on what a pod says better itself: where nothing would be left, they do not count."""
@@ -111,6 +121,10 @@ def shed(view: View, dropped: dict[str, Bools]) -> Shed:
         return Shed(reason="hint", detail=f"No node meets the required hint {wanted:.256}.", dropped=counts)
     if last == "subset":
         return Shed(reason="subset", detail="No node of the given subset is available.", dropped=counts)
+    if last == "residency":
+        stay = residence.in_words(residence.concerning(view))
+        detail = f"This request must stay in {stay} (data residency), and no node there is available for it."
+        return Shed(reason="residency", detail=detail, dropped=counts)
     return Shed(reason="no-nodes", detail="No node is available.", dropped=counts)
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from policy import areas
 from policy.types import Name
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -80,6 +81,30 @@ class Prefix(Struct, frozen=True, forbid_unknown_fields=True):
     spread: Annotated[float, Meta(ge=1.0)] = 2.0
 
 
+class Residency(Struct, frozen=True, forbid_unknown_fields=True):
+    """Requests that may be answered in *stay* and nowhere else, whatever else speaks for another node.
+
+    Areas are countries (ISO 3166-1: DE), blocs (EU, EEA) and continents by name (Europe). All rules that concern a
+    request hold at once. A rule of neither *clients* nor *tenants* concerns every request; one of both, the requests
+    of these tenants from there.
+    """
+
+    stay: Annotated[tuple[str, ...], Meta(min_length=1)]
+    clients: tuple[str, ...] = ()
+    """Areas the request comes from."""
+    tenants: tuple[str, ...] = ()
+    """Values of `sessions.tenant_header`."""
+    unknown: bool = True
+    """A request nobody knows the client's country (or the tenant) of counts as one of them."""
+
+    def __post_init__(self) -> None:
+        for name in ("stay", "clients"):
+            try:
+                areas.countries(getattr(self, name))
+            except ValueError as exc:
+                raise ValueError(f"residency.{name}: {exc}") from None
+
+
 class Rules(Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator decided once, for every request."""
 
@@ -93,6 +118,7 @@ class Rules(Struct, frozen=True, forbid_unknown_fields=True):
     """`power_of_two`: of how many drawn candidates the least loaded is taken; 1 is random."""
     near_km: Annotated[float, Meta(gt=0.0, le=20_000.0)] = 50.0
     """Nodes no further than this beyond the nearest count as equally near (design formula 4)."""
+    residency: tuple[Residency, ...] = ()
     balance: Balance = field(default_factory=Balance)
     first_token: FirstToken = field(default_factory=FirstToken)
     prefix: Prefix = field(default_factory=Prefix)

@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from policy import areas
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Indices = NDArray[np.intp]
@@ -19,6 +21,9 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,128}\Z")]
 
 Continent = Annotated[str, msgspec.Meta(pattern=r"^(AF|AN|AS|EU|NA|OC|SA)\Z")]
 """As in GeoLite2; another spelling would make every node one abroad."""
+
+Country = Annotated[str, msgspec.Meta(pattern=r"^[A-Z]{2}\Z")]
+"""ISO 3166-1, two capitals; `areas` knows them all."""
 
 Modality = Literal["text", "image+text", "audio+text"]
 Tier = Literal["normal", "degraded", "last-resort"]
@@ -62,6 +67,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     context_version: int | None = None
     subset: tuple[str, ...] | None = None
     """Addresses a gateway restricts us to; None: no restriction; empty: none is eligible."""
+    tenants: tuple[str, ...] = ()
+    """Whose request it is, where a rule asks; empty: not known. More than one when the header came twice."""
     turn: int = 0
     """The router's own count of requests: the only source of variety a decision has."""
 
@@ -87,6 +94,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     region: str | None = None
     """A region by the fleet's own name, as a proxy's locality gives it."""
     zone: str | None = None
+    asn: int | None = None
+    """The number of the network it is in, and who runs that."""
+    organisation: str | None = None
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -123,7 +133,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     identity: str = ""
     region: Name | None = None
     zone: Name | None = None
+    country: Country | None = None
+    """Where its data stays; a node that does not say meets no residency rule."""
     continent: Continent | None = None
+    """None: its country's."""
     latitude: Annotated[float, msgspec.Meta(ge=-90.0, le=90.0)] | None = None
     longitude: Annotated[float, msgspec.Meta(ge=-180.0, le=180.0)] | None = None
     modalities: tuple[Modality, ...] = ("text",)
@@ -132,6 +145,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     qps_limit: Annotated[float, msgspec.Meta(gt=0.0)] = 10.0
     """Requests per second at which the node counts as full."""
     draining: bool = False
+
+    def __post_init__(self) -> None:
+        if self.country is not None and areas.continent_of(self.country) is None:
+            raise ValueError(f"country {self.country!r} of node {self.address} is none of ISO 3166-1")
 
     @property
     def key(self) -> str:
@@ -178,13 +195,17 @@ class Fleet:
         if len(self.by_address) != len(self.nodes):
             twice, _ = Counter(node.address for node in self.nodes).most_common(1)[0]
             raise ValueError(f"node {twice} is listed twice: every address once")
+        self.by_ip = _together(node.address.rpartition(":")[0] for node in self.nodes)
         self.model_names = tuple(sorted({name for node in self.nodes for name in node.models}))
         self._by_model: dict[str, Bools | None] = {}
         self.every: Bools = np.ones(len(self.nodes), dtype=np.bool_)
         self.pools = _groups(node.pool for node in self.nodes)
         self.regions = _groups(node.region for node in self.nodes)
         self.zones = _groups(node.zone for node in self.nodes)
-        self.continents = _groups(node.continent for node in self.nodes)
+        self.continents = _groups(node.continent or areas.continent_of(node.country) for node in self.nodes)
+        self.country_of = _countries(self.nodes)
+        """The country all nodes of a region say they are in; regions whose nodes say none, or several, are left out."""
+        self._within: dict[frozenset[str], Bools] = {}
         self.positions = _positions(self.nodes)
         self.context_length = _column(node.context_length for node in self.nodes)
         self.shortest_context = min((n.context_length for n in self.nodes if n.context_length), default=math.inf)
@@ -225,6 +246,12 @@ class Fleet:
             self._by_model[model] = mask
         return mask
 
+    def within(self, countries: frozenset[str]) -> Bools:
+        """Nodes known to be in one of *countries*. Remembered: only rules ask, so there are few sets."""
+        if countries not in self._within:
+            self._within[countries] = np.array([node.country in countries for node in self.nodes], dtype=np.bool_)
+        return self._within[countries]
+
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The node, who comes after it, and why."""
@@ -245,7 +272,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Shed(msgspec.Struct, frozen=True, kw_only=True):
     """No node for this request, and why."""
 
-    reason: Literal["no-nodes", "unknown-model", "context-conflict", "hint", "subset"]
+    reason: Literal["no-nodes", "unknown-model", "context-conflict", "hint", "subset", "residency"]
     detail: str
     dropped: Mapping[str, int] = {}
 
@@ -260,6 +287,22 @@ def _column(values: Iterable[float | None]) -> Floats:
 def _groups(values: Iterable[K]) -> Mapping[K, Bools]:
     rows = list(values)
     return {key: np.array([row == key for row in rows], dtype=np.bool_) for key in dict.fromkeys(rows)}
+
+
+def _together(values: Iterable[K]) -> Mapping[K, list[int]]:
+    """The rows of each value; unlike `_groups` for values that nearly all differ."""
+    rows: dict[K, list[int]] = {}
+    for i, value in enumerate(values):
+        rows.setdefault(value, []).append(i)
+    return rows
+
+
+def _countries(nodes: tuple[Node, ...]) -> Mapping[str, str]:
+    said: dict[str, set[str | None]] = {}
+    for node in nodes:
+        if node.region is not None:
+            said.setdefault(node.region, set()).add(node.country)
+    return {region: country for region, (country, *more) in said.items() if country is not None and not more}
 
 
 def _positions(nodes: tuple[Node, ...]) -> Floats:

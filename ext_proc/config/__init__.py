@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from ext_proc.config.encoder import Encoder
 from ext_proc.config.fleet import FleetConfig
-from ext_proc.config.places import Network, Places
+from ext_proc.config.places import EdgeHeader, Network, Places
 from ext_proc.config.server import Envoy, EnvoyTls, Limits, Mode, Server, Tls
 from ext_proc.config.sessions import Sessions
 from ext_proc.config.units import MIB
@@ -18,6 +18,7 @@ from policy.rules import Rules
 __all__ = [
     "MIB",
     "Config",
+    "EdgeHeader",
     "Encoder",
     "Envoy",
     "EnvoyTls",
@@ -58,6 +59,16 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"envoy.port and envoy.admin_port are the same ({self.envoy.port})")
         if self.envoy.tls is not None and self.server.tls is None:
             raise ValueError("envoy.tls: the service itself has no TLS; give server.tls, too")
+        if self.residency_header == "authorization":
+            raise ValueError(
+                "rules.residency names tenants: set sessions.tenant_header to the header in which your gateway, "
+                "and nobody else, says whose request it is"
+            )
+
+    @property
+    def residency_header(self) -> str | None:
+        """Where a request says whose it is, if a residency rule asks."""
+        return self.sessions.tenant_header if any(rule.tenants for rule in self.rules.residency) else None
 
 
 def load(path: Path) -> Config:
@@ -110,4 +121,8 @@ def warnings(config: Config) -> list[str]:
         )
     if config.server.tls is not None and config.envoy.tls is None:
         out.append("server.tls without envoy.tls: `isogloss envoy bootstrap` cannot write an Envoy that speaks it")
+    if config.rules.residency and (lost := [node.address for node in config.fleet.nodes if node.country is None]):
+        out.append(f"fleet.nodes without a country meet no rule of rules.residency: {', '.join(lost)}")
+    if any(rule.clients and rule.unknown for rule in config.rules.residency) and not config.places.asked:
+        out.append("rules.residency asks where clients are, and places has nothing to tell: it concerns all requests")
     return out

@@ -76,6 +76,9 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     """Answer 400 to a body that is not what its path asks for instead of passing it to a pod untouched."""
     paths: dict[str, OwnApi] = field(default_factory=dict)
     """APIs of your own, by their exact path."""
+    subset_header: bool = False
+    """Believe the request header `x-gateway-destination-endpoint-subset`: only where the gateway sets it or takes a
+    client's away. The metadata of that name is always believed, since no client can write it."""
 
     def __post_init__(self) -> None:
         for path in self.paths:

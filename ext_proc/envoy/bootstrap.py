@@ -36,7 +36,10 @@ def bootstrap(config: Config, nodes: Iterable[Node], access_log: Path | None = N
         admin=Admin(address=address(LOOPBACK, config.envoy.admin_port)),
         static_resources=BootstrapStaticResources(
             listeners=[listener.listener(config, access_log)],
-            clusters=[clusters.pods(nodes), clusters.workers(config)],
+            clusters=[
+                clusters.pods(nodes, only_chosen=bool(config.rules.residency)),
+                clusters.workers(config),
+            ],
         ),
     )
 

@@ -34,6 +34,10 @@ from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 
     OverrideHostOverrideHostSource,
 )
 from envoy_data_plane.envoy.extensions.load_balancing_policies.round_robin.v3 import RoundRobin
+from envoy_data_plane.envoy.extensions.load_balancing_policies.subset.v3 import (
+    Subset,
+    SubsetLbSubsetFallbackPolicy,
+)
 from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
     HttpProtocolOptions,
     HttpProtocolOptionsExplicitHttpConfig,
@@ -54,8 +58,8 @@ _UNLIMITED = 1_000_000
 """Envoy's own limit of 1024 requests a cluster would cut off a fleet; how much a pod may take is policy's to say."""
 
 
-def pods(nodes: Iterable[Node]) -> Cluster:
-    """Every node, chosen by our header or metadata; the least busy one when nobody chose.
+def pods(nodes: Iterable[Node], *, only_chosen: bool = False) -> Cluster:
+    """Every node, chosen by our header or metadata; when nobody chose the least busy one, or with *only_chosen* none.
 
     Raises ConfigError for an address Envoy could not dial as it stands.
     """
@@ -73,7 +77,9 @@ def pods(nodes: Iterable[Node]) -> Cluster:
                 for (region, zone), endpoints in places.items()
             ],
         ),
-        load_balancing_policy=_policy("envoy.load_balancing_policies.override_host", _override_host()),
+        load_balancing_policy=_policy(
+            "envoy.load_balancing_policies.override_host", _override_host(_nobody() if only_chosen else _least_busy())
+        ),
         # A pod is put aside only when it cannot be reached. Answers, 5xx too, are for the policy to judge:
         # ejecting on them would let one client's bad requests move everybody's sessions.
         outlier_detection=OutlierDetection(
@@ -175,18 +181,29 @@ def _asks_for_serving() -> HealthCheck:
     )
 
 
-def _override_host() -> OverrideHost:
+def _override_host(otherwise: LoadBalancingPolicy) -> OverrideHost:
     chosen = MetadataKey(key=names.LB_METADATA, path=[MetadataKeyPathSegment(key=names.ENDPOINT)])
     return OverrideHost(
         override_host_sources=[
             OverrideHostOverrideHostSource(metadata=chosen),
             OverrideHostOverrideHostSource(header=names.ENDPOINT),
         ],
-        fallback_policy=_policy("envoy.load_balancing_policies.least_request", LeastRequest()),
+        fallback_policy=otherwise,
     )
 
 
-def _policy(name: str, config: OverrideHost | LeastRequest | RoundRobin) -> LoadBalancingPolicy:
+def _least_busy() -> LoadBalancingPolicy:
+    return _policy("envoy.load_balancing_policies.least_request", LeastRequest())
+
+
+def _nobody() -> LoadBalancingPolicy:
+    """Data residency: Envoy cannot know where a request may go, so it must not choose, neither while we are down nor
+    on a retry. A subset nothing matches, without a fallback, is its way of saying so: 503."""
+    none = Subset(fallback_policy=SubsetLbSubsetFallbackPolicy.NO_FALLBACK, subset_lb_policy=_least_busy())
+    return _policy("envoy.load_balancing_policies.subset", none)
+
+
+def _policy(name: str, config: OverrideHost | LeastRequest | RoundRobin | Subset) -> LoadBalancingPolicy:
     return LoadBalancingPolicy(policies=[LoadBalancingPolicyPolicy(typed_extension_config=extension(name, config))])
 
 

@@ -53,8 +53,19 @@ def is_read(asked: Decide, paths: Mapping[str, Api] = _NO_PATHS) -> bool:
     return bool(asked.body) and _api(*_line(asked.headers), paths) is not None
 
 
-def read(asked: Decide, *, turn: int, auto_model: str, window: int, paths: Mapping[str, Api] = _NO_PATHS) -> Parsed:
-    """*window*: characters of text the encoder can use; *paths*: the operator's own APIs.
+def read(
+    asked: Decide,
+    *,
+    turn: int,
+    auto_model: str,
+    window: int,
+    paths: Mapping[str, Api] = _NO_PATHS,
+    tenant_header: str | None = None,
+    subset_header: bool = False,
+) -> Parsed:
+    """*window*: characters of text the encoder can use; *paths*: the operator's own APIs. *tenant_header*: the one a
+    rule asks for, None: no rule does. *subset_header*: the gateway may hint at a subset by header, where it gives no
+    metadata.
 
     Never raises for anything a client sent.
     """
@@ -68,9 +79,11 @@ def read(asked: Decide, *, turn: int, auto_model: str, window: int, paths: Mappi
         "api": None if api is None else api.name,
         "hints": wishes,
         "context_version": whole(headers.get(names.CONTEXT, "")),
-        "subset": asked.subset,
+        "subset": hints.subset(headers) if subset_header and asked.subset is None else asked.subset,
         "turn": turn,
     }
+    if tenant_header is not None:
+        told["tenants"] = hints.tenants(headers.get(tenant_header, ""))
     if api is None or asked.body is None or "content-encoding" in headers:
         return Parsed(request=Request(**told), ignored_hints=ignored)
     try:

@@ -1,5 +1,9 @@
-"""What a client wishes in its headers."""
+"""What headers ask for: a client's wishes, a gateway's restrictions."""
 
+from collections.abc import Mapping
+
+from ext_proc import names
+from ext_proc import subset as subsets
 from policy.types import Hint
 
 KEYS = frozenset({"zone", "region", "node", "pool", "tier", "avoid"})
@@ -19,3 +23,14 @@ def read(header: str) -> tuple[tuple[Hint, ...], int]:
         if key in KEYS and equals and 0 < len(value) <= 256:
             out.append(Hint(key, value, "require" in parameters))
     return tuple(out), len(entries) - len(out)
+
+
+def subset(headers: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The addresses a gateway allows by header; None: it says nothing."""
+    value = headers.get(names.SUBSET)
+    return None if value is None else subsets.listed((value,))
+
+
+def tenants(header: str) -> tuple[str, ...]:
+    """All that are named: a client that adds a line of its own to the gateway's does not make that one unsaid."""
+    return tuple(entry.strip() for entry in header.split(",") if entry.strip())

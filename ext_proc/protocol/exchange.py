@@ -71,6 +71,7 @@ class Exchange:
         self._observing = False
         self._request_mode = self._response_mode = Mode.FULL_DUPLEX
         self._head: Headers | None = None
+        self._subset: tuple[str, ...] | None = None
         self._pieces: list[bytes] = []
         self._size = 0
         self._trailers = False
@@ -146,7 +147,7 @@ class Exchange:
             return  # headers come once; anything else is not Envoy's
         if event.modes is not None:
             self._request_mode, self._response_mode = event.modes
-        self._head = event
+        self._head, self._subset = event, event.subset
         self._observing = event.observing
         if event.lines > MAX_HEADERS or event.size > MAX_HEADER_BYTES:
             self._at = _At.CLOSED  # Envoy would refuse our answer for being more than it takes, with a 500 or 503
@@ -174,6 +175,8 @@ class Exchange:
 
     def _body(self, event: Body) -> Iterator[Command]:
         duplex = self._request_mode is Mode.FULL_DUPLEX
+        if event.subset is not None:
+            self._subset = event.subset
         if self._at is _At.FIRST and event.ends and event.data:
             yield self._decide(Phase.REQUEST_BODY, event.data)
             return
@@ -224,7 +227,7 @@ class Exchange:
         assert head is not None  # noqa: S101 - every way here leads through _headers
         self._at, self._then, self._asked = _At.DECIDING, then, phase
         whole = phase is not Phase.REQUEST_HEADERS and self._request_mode is not Mode.STREAMED and not cut
-        return Decide(head.headers, head.attributes, head.subset, body, whole, cut, self._node, self._observing)
+        return Decide(head.headers, head.attributes, self._subset, body, whole, cut, self._node, self._observing)
 
     def _whole(self) -> bytes:
         self._pieces = [b"".join(self._pieces)]  # joined once: of one piece, join() gives that very object

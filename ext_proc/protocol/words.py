@@ -50,6 +50,8 @@ class Body(Struct, frozen=True):
 
     data: bytes
     ends: bool = False
+    subset: tuple[str, ...] | None = None
+    """Some gateways hint at a subset here, and not with the headers."""
 
 
 class Trailers(Struct, frozen=True):

@@ -47,6 +47,21 @@ def client_address(headers: Mapping[str, str], attributes: Mapping[str, str], se
     return parse(entries[settings.trusted_hops] if settings.trusted_hops < len(entries) else entries[0])
 
 
+def by_our_proxy(headers: Mapping[str, str], attributes: Mapping[str, str], settings: Places) -> bool:
+    """Whether a proxy of ours connected to this Envoy, so that what it says of the client counts.
+
+    With `trusted_proxies` by its address, which Envoy itself wrote last; with `trusted_hops` by the number of entries,
+    which only holds where clients cannot reach Envoy past the proxies.
+    """
+    forwarded = headers.get("x-forwarded-for", "")
+    entries = _from_the_right(forwarded) if forwarded else [attributes.get(names.SOURCE_ADDRESS, "")]
+    if settings.trusted_proxies:
+        return (peer := parse(entries[0])) is not None and any(
+            peer in ours for ours in networks(settings.trusted_proxies)
+        )
+    return 0 < settings.trusted_hops < len(entries)
+
+
 def parse(text: str) -> Address | None:
     """One address, with or without port, brackets or zone; IPv4-mapped IPv6 unwrapped; None for anything else."""
     text = text.strip().strip('"')

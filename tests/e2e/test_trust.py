@@ -1,37 +1,121 @@
 """Our headers are ours: nobody outside can set them, at this proxy, whether we are up or down."""
 
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+
 import httpx
 import pytest
 import yaml
 
 from ext_proc import envoy, names
 from ext_proc.config import parse
-from tests.e2e.raw import say
-from tests.e2e.world import Envoy, World
+from tests.e2e.raw import RawPod, say
+from tests.e2e.world import Envoy, Json, World
 from tests.standin.pod import STATUS, WAIT
-from tests.standin.running import free_ports
+from tests.standin.running import Loop, free_ports
 
-FORGED = dict.fromkeys(names.OURS, "forged") | {names.ENDPOINT: "127.0.0.1:1"}
+CHAT = "/v1/chat/completions"
+FORGED = "forged"
+VALID = b'{"model":"standin","messages":[{"role":"user","content":"hi"}],"prompt":"x","input":"x"}'
 PATHS = (
-    ("GET", "/v1/models"), ("GET", "/health"), ("HEAD", "/v1/models"), ("OPTIONS", "/v1/chat/completions"),
-    ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/embeddings"),
-    ("POST", "/v1/unheard-of"), ("DELETE", "/v1/files/1"), ("GET", "/v1/chat/completions?x=1"),
+    ("GET", "/v1/models"), ("GET", "/health"), ("HEAD", "/v1/models"), ("OPTIONS", CHAT), ("POST", CHAT),
+    ("POST", "/v1/completions"), ("POST", "/v1/embeddings"), ("POST", "/v1/unheard-of"), ("DELETE", "/v1/files/1"),
+    ("GET", f"{CHAT}?x=1"), ("PUT", CHAT), ("GET", "/"),
 )  # fmt: skip
 
 
-def send(url: str, method: str, path: str, marker: str) -> httpx.Response:
-    """A request that claims to be decided already."""
-    content = b'{"model":"standin","messages":[{"role":"user","content":"hi"}],"prompt":"x","input":"x"}'
-    headers = FORGED | {"x-request-id": marker}
-    return httpx.request(method, url + path, content=content if method == "POST" else None, headers=headers)
+@pytest.fixture(scope="module")
+def canary() -> Iterator[RawPod]:
+    """A server that is no node: whoever reaches it was sent there by a client."""
+    (port,) = free_ports(1)
+    server, loop = RawPod(port), Loop()
+    loop.do(server.start())
+    yield server
+    loop.do(server.stop())
+    loop.close()
+
+
+def forged(canary: RawPod) -> dict[str, str]:
+    """Each of our headers, with a value of the client's; addresses are the canary's."""
+    address = f"127.0.0.1:{canary.port}"
+    return dict.fromkeys(names.OURS, FORGED) | dict.fromkeys((names.ENDPOINT, names.SUBSET, *names.PEERS), address)
+
+
+def send(
+    url: str, method: str, path: str, marker: str, headers: Mapping[str, str], body: bytes = VALID
+) -> httpx.Response:
+    """A request that claims to be decided already, and says so twice."""
+    lines = [*headers.items(), *((name.title(), value) for name, value in headers.items() if name in names.OURS)]
+    content = body if method in ("POST", "PUT") else None
+    return httpx.request(method, url + path, content=content, headers=[*lines, ("x-request-id", marker)], timeout=60)
+
+
+def untouched(values: Iterable[tuple[str, str]], canary: RawPod) -> bool:
+    """No value of the client's is left, and nobody was sent to the canary."""
+    return not canary.requests and not [v for _, v in values if FORGED in v or f"127.0.0.1:{canary.port}" in v]
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_a_clients_copy_of_our_headers_never_reaches_a_pod(world: World, marker: str, method: str, path: str) -> None:
-    send(world.url, method, path, marker)
-    seen = world.last(marker)
-    assert "forged" not in dict(seen.headers).values()
-    assert seen.header(names.ENDPOINT) != FORGED[names.ENDPOINT]
+def test_a_clients_copy_of_our_headers_never_reaches_a_pod(
+    world: World, marker: str, canary: RawPod, method: str, path: str
+) -> None:
+    response = send(world.url, method, path, marker, forged(canary))
+    ((pod, seen),) = world.arrivals(marker)
+    assert untouched(seen.headers, canary)
+    assert untouched(response.headers.multi_items(), canary)
+    assert seen.header(names.ENDPOINT) == pod.address
+    assert len(seen.headers) == len(dict(seen.headers))
+
+
+@pytest.mark.parametrize("name", names.OURS)
+def test_each_of_them_alone_neither(world: World, marker: str, canary: RawPod, name: str) -> None:
+    """Where the decision has a value of its own and where, as on a GET, it has none."""
+    for i, (method, path) in enumerate((("GET", "/v1/models"), ("POST", CHAT))):
+        response = send(world.url, method, path, f"{marker}-{i}", {name: forged(canary)[name]})
+        assert untouched(world.last(f"{marker}-{i}").headers, canary)
+        assert untouched(response.headers.multi_items(), canary)
+
+
+REFUSED = {
+    404: (b'{"model":"nope","messages":[]}', {}),
+    413: (b"x" * 70_000, {}),
+    431: (VALID, {f"x-{i}": "1" for i in range(120)}),
+    409: (VALID, {names.CONTEXT: "1", names.SESSION: "s"}),
+    503: (VALID, {names.HINT: "region=mars;require"}),
+}
+
+
+@pytest.mark.parametrize("mode", ["buffered", "duplex"])
+def test_what_we_refuse_reaches_nobody_and_says_nothing_of_the_clients(
+    new_world, marker: str, canary: RawPod, mode: str
+) -> None:
+    settings = {"server": {"limits": {"body_bytes": 65536}}, "rules": {"strict_context": True}}
+    world: World = new_world(mode, settings=settings)
+    send(world.url, "POST", CHAT, f"{marker}-first", {names.CONTEXT: "5", names.SESSION: "s"})
+    for status, (body, headers) in REFUSED.items():
+        response = send(world.url, "POST", CHAT, f"{marker}-{status}", forged(canary) | headers, body)
+        assert response.status_code == status, response.text
+        assert not world.arrivals(f"{marker}-{status}")
+        assert untouched(response.headers.multi_items(), canary)
+        assert FORGED not in response.text
+
+
+def test_an_envoy_that_removes_nothing_is_helped_by_us(new_world, marker: str, canary: RawPod) -> None:
+    """A gateway that is not generated by us: then we take them away, also where the decision knows no intent."""
+
+    def without_removal(tree: Json) -> None:
+        manager = tree["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+        del manager["early_header_mutation_extensions"]
+
+    world: World = new_world("buffered", bend=without_removal)
+    for i, (method, path) in enumerate(PATHS):
+        response = send(world.url, method, path, f"{marker}-{i}", forged(canary))
+        ((pod, seen),) = world.arrivals(f"{marker}-{i}")
+        assert untouched(seen.headers, canary)
+        assert untouched(response.headers.multi_items(), canary)
+        assert seen.header(names.ENDPOINT) == pod.address
+    send(world.url, "POST", CHAT, f"{marker}-junk", forged(canary), b'{"model":')
+    assert untouched(world.last(f"{marker}-junk").headers, canary)
 
 
 def test_a_client_steers_nothing_in_envoy(world: World, marker: str) -> None:
@@ -54,15 +138,30 @@ def test_a_hundred_headers_pass_and_more_are_a_431_whoever_says_so(world: World,
 
 
 @pytest.mark.parametrize("mode", ["headers", "buffered", "duplex"])
-def test_it_holds_while_we_are_down(new_world, marker: str, mode: str) -> None:
+def test_it_holds_while_we_are_down(new_world, marker: str, canary: RawPod, mode: str) -> None:
     world: World = new_world(mode, start=False)
     for i, (method, path) in enumerate(PATHS):
-        response = send(world.url, method, path, f"{marker}-{i}")
+        response = send(world.url, method, path, f"{marker}-{i}", forged(canary))
         seen = world.last(f"{marker}-{i}")
         assert not {name for name, _ in seen.headers} & set(names.OURS)
-        assert "forged" not in response.headers.values()
+        assert untouched([*seen.headers, *response.headers.multi_items()], canary)
         assert names.INTENT not in response.headers
         assert names.SESSION not in response.headers
+
+
+@pytest.mark.parametrize("mode", ["headers", "buffered"])
+def test_it_holds_while_we_hang(new_world, marker: str, canary: RawPod, mode: str) -> None:
+    world: World = new_world(mode, settings={"envoy": {"message_timeout_ms": 600}})
+    assert world.service is not None
+    world.service.send(signal.SIGSTOP)
+    try:
+        for i, (method, path) in enumerate((("POST", CHAT), ("GET", "/v1/models"))):
+            response = send(world.url, method, path, f"{marker}-{i}", forged(canary))
+            seen = world.last(f"{marker}-{i}")
+            assert not {name for name, _ in seen.headers} & set(names.OURS)
+            assert untouched([*seen.headers, *response.headers.multi_items()], canary)
+    finally:
+        world.service.send(signal.SIGCONT)
 
 
 def test_a_second_envoy_behind_us_neither_strips_nor_decides(world: World, marker: str) -> None:

@@ -194,9 +194,14 @@ def said(response: httpx.Response) -> dict[str, str]:
 
 
 def _nodes(pods: list[Pod]) -> list[Json]:
-    regions = ("us-east", "eu-west", "ap-southeast")
+    regions = (("us-east", "US"), ("eu-west", "IE"), ("ap-southeast", "SG"))
     return [
-        {"address": pod.address, "region": regions[i % 3], "models": list(pod.models), "qps_limit": 1000.0}
+        {
+            "address": pod.address,
+            **dict(zip(("region", "country"), regions[i % 3], strict=True)),
+            "models": list(pod.models),
+            "qps_limit": 1000.0,
+        }
         for i, pod in enumerate(pods)
     ]
 

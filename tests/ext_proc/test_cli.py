@@ -102,6 +102,31 @@ def test_explain_shows_a_refusal_too(config, capsys):
     assert "answered by us: 404 unknown-model" in capsys.readouterr().out
 
 
+def test_explain_shows_where_a_request_must_stay_and_why(tmp_path, capsys):
+    path = tmp_path / "eu.yaml"
+    path.write_text("""
+server: {deadline_ms: 5000}
+envoy: {message_timeout_ms: 6000}
+places: {networks: [{cidr: 10.1.0.0/16, country: FR}, {cidr: 10.2.0.0/16, country: US}]}
+rules: {residency: [{clients: [EU], stay: [EU]}]}
+fleet: {nodes: [{address: "127.0.0.1:9", country: DE}, {address: "127.0.0.2:9", country: US}]}
+""")
+
+    def explained(*more: str) -> str:
+        assert cli.main(["explain", "--config", str(path), "--prompt", "hi", *more]) == 0
+        return capsys.readouterr().out
+
+    french, american = explained("--ip", "10.1.0.1"), explained("--ip", "10.2.0.1")
+    assert "FR, EU (by network table)" in french
+    assert "dropped by residency: 127.0.0.2:9" in french
+    assert "because must stay in EU" in french
+    assert "must stay" not in american
+    assert "must stay in EU" in explained()  # nobody knows where that client is
+    refused = explained("--ip", "10.1.0.1", "--header", "x-route-hint=node=127.0.0.2:9;require")
+    assert "answered by us: 503 residency" in refused
+    assert "This request must stay in EU (data residency)" in refused
+
+
 def test_explain_prints_brackets_as_they_are(config, tmp_path, capsys):
     assert cli.main(["explain", "--config", config, "--prompt", "hi", "--model", "[/b][red]"]) == 0
     assert "`[/b][red]` does not exist" in " ".join(capsys.readouterr().out.split())
@@ -205,5 +230,5 @@ def test_explain_wants_an_address_that_is_one(config, capsys):
 
 def test_the_readmes_configuration_is_good_as_it_stands(tmp_path, capsys):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "fleet:" in block]
+    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL) if "pools:" in block]
     assert said_of(textwrap.dedent(example), tmp_path, capsys) == ""

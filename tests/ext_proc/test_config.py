@@ -56,6 +56,14 @@ def test_an_empty_configuration_is_the_defaults():
         ("envoy: {admin_port: 10000}", "envoy.port and envoy.admin_port are the same"),
         ("sessions: {ttl_s: 100, max_age_s: 99}", "sessions.max_age_s (99) must not be under ttl_s (100)"),
         ("sessions: {entries: 5}", "sessions.entries: unknown key"),
+        ("rules: {residency: [{stay: []}]}", "rules.residency[0].stay: Expected `array` of length >= 1"),
+        (
+            "rules: {residency: [{stay: [UK]}]}",
+            "residency.stay: 'UK' is no country (ISO 3166-1, DE), no bloc (EU, EEA)",
+        ),
+        ("rules: {residency: [{stay: [EU], client: [DE]}]}", "client: unknown key; did you mean 'clients'?"),
+        ("rules: {residency: [{stay: [EU], tenants: [a]}]}", "set sessions.tenant_header to the header in which"),
+        ("fleet: {nodes: [{address: '1.2.3.4:5', country: UK}]}", "country 'UK' of node 1.2.3.4:5 is none of ISO"),
         ("server: {deadline_ms: 300}", "envoy.message_timeout_ms (200) must be above server.deadline_ms (300)"),
         ("- a", "configuration: Expected `object`, got `array`"),
         ("a: [", "not valid YAML"),
@@ -103,3 +111,16 @@ def test_workers_sockets_and_ports_follow_from_the_first():
         "/etc/isogloss/run/iso.sock.2",
     ]
     assert read.server.ports() == {"health_port": range(9100, 9103), "metrics_port": range(9090, 9093)}
+
+
+def test_nodes_that_can_never_answer_a_residency_rule_are_named():
+    nodes = "fleet: {nodes: [{address: '1.2.3.4:5'}, {address: '1.2.3.5:5', country: DE}]}"
+    read = config.parse(f"{nodes}\nrules: {{residency: [{{stay: [EU]}}]}}".encode())
+    assert "fleet.nodes without a country meet no rule of rules.residency: 1.2.3.4:5" in config.warnings(read)
+
+
+def test_a_residency_rule_by_place_without_anything_that_knows_places_is_warned_of():
+    rule = "rules: {residency: [{clients: [EU], stay: [EU]}]}"
+    asks = "rules.residency asks where clients are, and places has nothing to tell: it concerns all requests"
+    assert asks in config.warnings(config.parse(rule.encode()))
+    assert asks not in config.warnings(config.parse(f"{rule}\nplaces: {{locality: true}}".encode()))

@@ -44,6 +44,19 @@ def test_envoy_takes_what_we_write(mode: str, more: str) -> None:
     envoy.validate(yaml.safe_dump(rendered(f"envoy: {{mode: {mode}}}\n{more}")))
 
 
+def test_with_a_residency_rule_envoy_chooses_nobody_by_itself() -> None:
+    """Tried with a real one in tests/e2e/test_residency.py."""
+    tree = rendered("rules: {residency: [{stay: [EU]}]}")
+    envoy.validate(yaml.safe_dump(tree))
+
+    def fallback(of: dict[str, Any]) -> str:
+        (policy,) = cluster(of, "pods")["load_balancing_policy"]["policies"]
+        (otherwise,) = policy["typed_extension_config"]["typed_config"]["fallback_policy"]["policies"]
+        return str(otherwise["typed_extension_config"]["name"]).rpartition(".")[2]
+
+    assert (fallback(tree), fallback(rendered())) == ("subset", "least_request")
+
+
 def test_envoy_takes_a_fleet_that_is_still_empty() -> None:
     envoy.validate(envoy.render(parse(b"")))
 

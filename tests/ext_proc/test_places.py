@@ -2,6 +2,7 @@
 # ruff: noqa: ASYNC240 - the files are tiny, and nobody else waits for the loop
 
 import asyncio
+import ipaddress
 import os
 import random
 import shutil
@@ -17,9 +18,10 @@ from netaddr import IPSet
 
 from ext_proc import config
 from ext_proc.errors import ConfigError
-from ext_proc.sources.continents import continent_of
 from ext_proc.sources.places import Places
+from policy.areas import continent_of
 from policy.types import Place
+from tests.demo.clients import networks
 
 ZURICH, TOKYO = "129.132.1.1", "130.69.1.1"
 V6 = "2001:620::1"
@@ -119,6 +121,15 @@ def test_only_a_country_may_be_known(tmp_path: Path):
     assert where(known, ZURICH) == Place(source="address", country="CH", continent="EU")
 
 
+@pytest.mark.parametrize("code", ["ZZ", "XX", "EU", "AP", "UK", "ch", "AN"])
+def test_a_code_that_is_no_country_is_not_taken_for_one(code: str, tmp_path: Path):
+    """Old and whois-made databases hold some; a residency rule must not take one for a country outside it."""
+    nested = database(tmp_path / "n", {"129.132.0.0/16": {"country": {"iso_code": code}, "continent": {"code": "EU"}}})
+    flat = database(tmp_path / "f", {"129.132.0.0/16": {"country_code": code}}, "country ipvAll")
+    assert where(places(nested), ZURICH) == Place(source="address", continent="EU")
+    assert where(places(flat), ZURICH) is None
+
+
 @pytest.mark.parametrize(
     ("country", "continent"),
     [("US", "NA"), ("TR", "AS"), ("RU", "EU"), ("EG", "AF"), ("AU", "OC"), ("BR", "SA"), ("AQ", "AN"), ("XX", None),
@@ -126,6 +137,12 @@ def test_only_a_country_may_be_known(tmp_path: Path):
 )  # fmt: skip
 def test_a_country_lies_on_a_continent(country, continent):
     assert continent_of(country) == continent
+
+
+def test_the_demos_networks_are_public_and_in_a_country_on_their_continent():
+    for row in networks():
+        assert continent_of(row.country) == row.continent, row
+        assert ipaddress.ip_network(row.cidr).is_global, row
 
 
 @pytest.mark.parametrize(
@@ -183,10 +200,10 @@ def test_the_cache_is_bounded_and_never_wrong(nested: Path):
         assert len(known._known) <= size
 
 
-@pytest.mark.parametrize("kind", ["GeoLite2-ASN", "DBIP-ASN-Lite", "GeoIP2-Anonymous-IP", "asn ipv4"])
+@pytest.mark.parametrize("kind", ["GeoIP2-Anonymous-IP", "GeoIP2-Connection-Type", "GeoIP2-Domain", ""])
 def test_a_database_of_another_kind_is_refused_by_name(kind: str, tmp_path: Path):
-    path = database(tmp_path / "asn.mmdb", {"8.8.8.0/24": {"autonomous_system_number": 15169}}, kind)
-    with pytest.raises(ConfigError, match=rf"asn\.mmdb is a '{kind}' database; a city or country one"):
+    path = database(tmp_path / "odd.mmdb", {"8.8.8.0/24": {"is_anonymous": True}}, kind)
+    with pytest.raises(ConfigError, match=rf"odd\.mmdb is a '{kind}' database; a city, country or ASN one is needed"):
         places(path)
 
 

@@ -19,7 +19,7 @@ from ext_proc.router import Router
 from ext_proc.sources.sessions import MemorySessions
 from ext_proc.unpack import zstd
 from policy.live import LiveFleet
-from policy.rules import Pool, Rules
+from policy.rules import Pool, Residency, Rules
 from policy.types import Binding, Intent, Node, Place
 
 CODE = Node(address="10.0.0.1:8000", pool="code", models=("coder",), region="eu")
@@ -71,13 +71,21 @@ class Slow(MemorySessions):
 
 
 class World:
-    def __init__(self, *nodes: Node, deadline_ms: float = 50.0, rules: Rules = RULES, **server: Any) -> None:
+    def __init__(
+        self,
+        *nodes: Node,
+        deadline_ms: float = 50.0,
+        rules: Rules = RULES,
+        settings: config.Config | None = None,
+        **server: Any,
+    ) -> None:
         self.meanings = Meanings()
         self.sessions = Slow(config.Sessions())
         self.metrics = Metrics()
         self.fleet = LiveFleet(nodes or (CODE, TALK), rules.watermarks)
         self.router = Router(
-            config.Config(
+            settings
+            or config.Config(
                 server=config.Server(deadline_ms=deadline_ms, **server),
                 envoy=config.Envoy(message_timeout_ms=4 * deadline_ms),
                 rules=rules,
@@ -133,6 +141,25 @@ async def test_a_clients_copy_of_our_headers_is_overwritten_or_taken_away():
     for name in names.OURS:
         assert (name in answer.headers) != (name in answer.remove)
     assert "fake" not in answer.headers.values()
+
+
+async def test_a_tenants_requests_stay_where_the_rule_says_and_the_refusal_says_why():
+    """The gateway's header decides; a line a client adds to it, or leaves out, frees nobody."""
+    here = config.Config(
+        sessions=config.Sessions(tenant_header="x-tenant"),
+        rules=Rules(residency=(Residency(tenants=("acme",), stay=("DE",)),)),
+    )
+    fleet = (Node(address="10.0.0.1:8000", country="DE"), Node(address="10.0.0.2:8000", country="US"))
+    german, american = World(fleet[0], fleet[1], settings=here), World(fleet[1], settings=here)
+    for tenant in ("acme", "other, acme", " acme ,", ""):
+        assert (await german.ask(chat("hi", "m"), x_tenant=tenant)).node == "10.0.0.1:8000"
+        refused = await american.ask(chat("hi", "m"), x_tenant=tenant)
+        assert isinstance(refused, Refuse)
+        assert (refused.status, refused.reason) == (503, "residency")
+        assert "must stay in DE (data residency)" in refused.message
+        assert refused.headers["retry-after"]
+    assert (await american.ask(chat("hi", "m"), x_tenant="other")).node == "10.0.0.2:8000"
+    assert american.counted("isogloss_sheds_total", reason="residency") == 4
 
 
 async def test_auto_becomes_the_pools_model_and_no_other_byte_changes():

@@ -93,16 +93,22 @@ def test_attributes_of_the_calling_proxy_are_read():
         ("a:1, ,b:2", ("a:1", "b:2")),
         ([], ()),
         ("", ()),
+        ([1.0, "a:1", None, {}], ("a:1",)),
+        (7.0, ()),
+        (True, ()),
+        ({"a:1": "b:2"}, ()),
+        (None, None),
     ],
 )
 def test_subset_hints_come_as_a_list_or_as_one_string(value, expected):
-    request = head((":path", b"/"))
-    request.metadata_context = core.Metadata(
-        filter_metadata={names.SUBSET_METADATA: Struct.from_dict({names.SUBSET: value})}
-    )
-    event = wire.event(bytes(request))
-    assert isinstance(event, Headers)
-    assert event.subset == expected
+    """Anything else allows nobody: a restriction we cannot read is none we may lift. Null is not there."""
+    for request in (head((":path", b"/")), v3.ProcessingRequest(request_body=v3.HttpBody(body=b"{}"))):
+        request.metadata_context = core.Metadata(
+            filter_metadata={names.SUBSET_METADATA: Struct.from_dict({names.SUBSET: value})}
+        )
+        event = wire.event(bytes(request))
+        assert isinstance(event, Headers | Body)
+        assert event.subset == expected
 
 
 def test_a_subset_namespace_without_the_key_restricts_nothing():

@@ -144,6 +144,19 @@ def test_a_gateways_subset_restricts_by_address_or_by_ip():
         assert outcome.reason == "subset"
 
 
+def test_a_subset_knows_ports_and_brackets_and_passes_over_whom_nobody_knows():
+    where = fleet(Node(address="[fd00::1]:8000"), Node(address="[fd00::1]:8001"), Node(address="10.0.0.1:8000"))
+
+    def all_of(*subset: str) -> set[str]:
+        told = explain(chat(subset=subset), Features(), where, rules("round_robin"))
+        return {candidate.address for candidate in told.candidates}
+
+    assert all_of("[fd00::1]") == {"[fd00::1]:8000", "[fd00::1]:8001"}
+    assert all_of("[fd00::1]:8001", "10.9.9.9:8000", "x") == {"[fd00::1]:8001"}
+    assert all_of("10.0.0.1:9999", "10.0.0.1:8000") == {"10.0.0.1:8000"}
+    assert all_of("10.0.0.1:9999") == all_of("10.0.0") == all_of("[fd00::1") == set()
+
+
 # Meaning.
 
 
@@ -207,6 +220,19 @@ def test_nodes_inside_the_soft_radius_are_equally_near_and_load_decides():
 def test_another_continent_only_when_there_is_no_other_way():
     where = fleet(node("far-home", (60.0, 100.0), continent="AS"), node("near-abroad", (41.0, 28.9), continent="EU"))
     assert picked(where, features=Features(place=place((39.9, 32.9), continent="AS"))) == "far-home"
+
+
+@given(
+    st.none() | st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
+    st.sampled_from((None, "EU", "AS", "AF", "AN")),
+    st.sampled_from((None, "eu", "mars")),
+)
+def test_however_wrong_a_place_is_it_costs_nearness_and_never_the_only_node_that_can_answer(at, continent, region):
+    """A cloud's or CDN's address may be anywhere on the map."""
+    features = Features(place=place(at, continent=continent, region=region))
+    only_us = three_regions(eu=idle(memory=0.95), ap=idle(qps=10.0), us=idle(qps=9.9, memory=0.9))
+    assert picked(only_us, features=features) == "us"
+    assert picked(fleet(node("far", SINGAPORE, continent="AS")), features=features) == "far"
 
 
 def test_a_sidecars_region_name_is_a_place():
