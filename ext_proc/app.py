@@ -5,6 +5,7 @@ import gc
 import logging
 import secrets
 import signal
+import time
 from contextlib import AsyncExitStack
 
 import grpc
@@ -13,10 +14,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from ext_proc import config as configuration
 from ext_proc import listening, names, server, workers
+from ext_proc.accesslog import AccessLogs, Served
 from ext_proc.certificates import Certificates
 from ext_proc.config import Config
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
+from ext_proc.observe.nodes import Nodes
 from ext_proc.router import Router
 from ext_proc.sources.discovery import Discovery, FileNodes, StaticNodes
 from ext_proc.sources.intents import Intents
@@ -64,7 +67,8 @@ class Parts:
         self._watch()
 
     def _watch(self) -> None:
-        """Show on the metrics page what sources count for themselves."""
+        """Show on the metrics page what sources count for themselves, and every node."""
+        self.metrics.show(Nodes(self.fleet, time.monotonic))
         self.metrics.watch("intents", self.intents, "truncated", "late")
         self.metrics.watch("places", self.places, "refused", "damaged")
         self.metrics.watch("loads", self.scraper, "failed", "silent")
@@ -72,6 +76,14 @@ class Parts:
             self.metrics.watch("sessions", self.sessions, "dropped", "foreign")
         if isinstance(self.discovery, FileNodes):
             self.metrics.watch("discovery", self.discovery, "refused")
+
+    def heard(self, served: Served) -> None:
+        """What came of a request, from Envoy's access log: the pod that served it has the credit, or the blame."""
+        now = asyncio.get_running_loop().time()
+        if served.failed:
+            self.fleet.failed(served.node, now)
+        elif served.ms is not None:
+            self.fleet.answered(served.node, served.ms, now)
 
     async def close(self) -> None:
         """Give back threads and connections."""
@@ -97,7 +109,7 @@ async def serve(config: Config, worker: int = 0, *, supervised: bool = False) ->
         parts.metrics.streams.set_function(lambda: service.streams)
         certificates = None if config.server.tls is None else Certificates(config.server.tls)
         front = grpc.aio.server(options=server.options(config.server.limits))
-        front.add_generic_rpc_handlers((service,))
+        front.add_generic_rpc_handlers((service, AccessLogs(parts.heard, parts.metrics.count)))
         health_pb2_grpc.add_HealthServicer_to_server(checks, front)
         where = listening.bind(front, config.server, worker, certificates)
         await front.start()

@@ -99,6 +99,20 @@ class LiveFleet:
         if where is not None:
             self._count(where, now, -1.0)
 
+    def answered(self, address: str, ms: float, now: float) -> None:
+        """An answer that was as it should be began *ms* after its request was sent, seen from outside."""
+        if (where := self.fleet.by_address.get(address)) is not None:
+            self._latencies.answered(where, ms, now)
+
+    def failed(self, address: str, now: float) -> None:
+        """A request ended in an error of the node's, seen from outside."""
+        if (where := self.fleet.by_address.get(address)) is not None:
+            self._latencies.failed(where, now)
+
+    def ages(self, now: float) -> Floats:
+        """Seconds since each pod's figures were read, [n]; infinite: never."""
+        return now - self._seen
+
     def unread(self, address: str) -> float:
         """Requests sent to *address* since its figures were read; ask before reading them again."""
         where = self.fleet.by_address.get(address)

@@ -62,6 +62,8 @@ class FirstToken(Struct, frozen=True, forbid_unknown_fields=True):
     """How fast a node reads prompts, where nobody measured it."""
     pressure_s: Annotated[float, Meta(ge=0.0, le=60.0)] = 1.0
     """What a full KV cache costs: requests wait or are pushed out; from the low watermark on, in proportion."""
+    error_s: Annotated[float, Meta(ge=0.0, le=600.0)] = 5.0
+    """What a request that fails costs, times the share of a node's answers that lately were its errors."""
     spread: Annotated[float, Meta(ge=1.0)] = 2.0
     """A node with more than so many times the mean of requests (and a few more) comes behind all others."""
     equal_s: Annotated[float, Meta(ge=0.0)] = 0.005

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from envoy_data_plane.envoy.config.accesslog.v3 import AccessLog
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
-from envoy_data_plane.envoy.config.core.v3 import CidrRange, Http1ProtocolOptions, SubstitutionFormatString
+from envoy_data_plane.envoy.config.core.v3 import CidrRange, Http1ProtocolOptions
 from envoy_data_plane.envoy.config.core.v3 import HttpProtocolOptions as CommonHttp
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
-from envoy_data_plane.envoy.extensions.access_loggers.file.v3 import FileAccessLog
 from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
 from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
     HttpConnectionManager,
@@ -22,8 +20,9 @@ from envoy_data_plane.google.protobuf import Any
 
 from ext_proc import names
 from ext_proc.config import Config
+from ext_proc.envoy import access
 from ext_proc.envoy.asking import asking
-from ext_proc.envoy.common import address, extension, seconds, struct
+from ext_proc.envoy.common import address, extension, seconds
 from ext_proc.envoy.errors import openai_errors
 from ext_proc.envoy.routes import routes
 from ext_proc.protocol import MAX_HEADER_BYTES, MAX_HEADERS
@@ -70,7 +69,7 @@ def _connections(config: Config, access_log: Path | None) -> HttpConnectionManag
             extension("envoy.http.early_header_mutation.header_mutation", _ours_removed())
         ],
         local_reply_config=openai_errors(config.server.limits.body_bytes),
-        access_log=[_access_log(access_log)] if access_log else [],
+        access_log=[access.to_us(), *([access.to_file(access_log)] if access_log else [])],
         use_remote_address=True,
         xff_num_trusted_hops=config.places.trusted_hops,
         # No address is internal: x-envoy-* from a client steers nothing, wherever the client is. The list is not empty
@@ -94,30 +93,3 @@ def _connections(config: Config, access_log: Path | None) -> HttpConnectionManag
 def _ours_removed() -> HeaderMutation:
     """Runs before any filter and needs nobody's answer, so it holds also while our service is down."""
     return HeaderMutation(mutations=[Mutation(remove=name) for name in names.OURS])
-
-
-def _access_log(path: Path) -> AccessLog:
-    fields = {
-        "time": "%START_TIME%",
-        "method": "%REQ(:METHOD)%",
-        "path": "%PATH(NQ)%",
-        "status": "%RESPONSE_CODE%",
-        "details": "%RESPONSE_CODE_DETAILS%",
-        "flags": "%RESPONSE_FLAGS%",
-        "node": "%UPSTREAM_REMOTE_ADDRESS%",
-        "chosen": f"%REQ({names.ENDPOINT})%",
-        "metadata": f"%DYNAMIC_METADATA({names.LB_METADATA}:{names.ENDPOINT})%",
-        "intent": f"%REQ({names.INTENT})%",
-        "pool": f"%REQ({names.POOL})%",
-        "tier": f"%REQ({names.TIER})%",
-        "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
-        "request_id": "%REQ(X-REQUEST-ID)%",
-        "received": "%BYTES_RECEIVED%",
-        "sent": "%BYTES_SENT%",
-        "milliseconds": "%DURATION%",
-    }
-    log_format = SubstitutionFormatString(json_format=struct(fields))
-    return AccessLog(
-        name="envoy.access_loggers.file",
-        typed_config=Any.pack(FileAccessLog(path=str(path), log_format=log_format)),
-    )

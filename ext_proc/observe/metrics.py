@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from ext_proc.parse import Parsed
 from ext_proc.usage import Usage
@@ -42,6 +43,10 @@ class Metrics:
         self.streams = Gauge("isogloss_streams", "ext_proc streams open.", registry=self.registry)
         self._sources: list[tuple[str, object, tuple[str, ...]]] = []
         self.registry.register(self)
+
+    def show(self, collector: Collector) -> None:
+        """Something else for the page, asked when somebody looks."""
+        self.registry.register(collector)
 
     def watch(self, name: str, source: object, *events: str) -> None:
         """Show what *source* counts for itself: *events* are attributes of it, plain numbers that only grow."""

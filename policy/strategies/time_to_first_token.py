@@ -28,6 +28,7 @@ def time_to_first_token(view: View, nodes: Indices) -> Ranking:
         low = view.rules.watermarks.low
         full = np.nan_to_num(fleet.memory[nodes])
         seconds["pressure"] = rules.pressure_s * np.maximum(full - low, 0.0) / (1.0 - low)
+    seconds["errors"] = rules.error_s * np.nan_to_num(fleet.error_rate[nodes])
     cost = np.add.reduce(list(seconds.values()))
     equal = rules.equal_s + 0.01 * float(cost.min())
     criteria = {name: -part for name, part in seconds.items()}

@@ -12,6 +12,7 @@ from ext_proc import names
 from tests.e2e.load import BODY, load
 from tests.e2e.processes import SERVE, Process, listener
 from tests.e2e.world import World, until
+from tests.standin.pod import WAIT
 from tests.standin.running import free_ports
 
 CHAT = "/v1/chat/completions"
@@ -159,3 +160,36 @@ def test_a_taken_port_is_an_error_at_start_that_names_it(new_world) -> None:
         assert f"isogloss: server.{name}: cannot listen" in second.said()
         text = text.replace(f"  {name}: {getattr(world.config.server, name)}", f"  {name}: {next(free)}")
     assert world.service.alive
+
+
+def figures(world: World, name: str) -> dict[str, float]:
+    """A gauge of each node on the metrics page."""
+    page = httpx.get(f"http://127.0.0.1:{world.config.server.metrics_port}/metrics").text
+    rows = [line.rsplit(" ", 1) for line in page.splitlines() if line.startswith(f"isogloss_node_{name}{{")]
+    return {key.split('"')[1]: float(value) for key, value in rows}
+
+
+@pytest.mark.parametrize("mode", ["headers", "buffered", "duplex"])
+def test_the_access_log_tells_us_how_long_each_pod_takes(new_world, mode: str) -> None:
+    world: World = new_world(mode)
+    with world.client() as client:
+        for _ in range(9):
+            assert client.post(CHAT, json=BODY, headers={WAIT: "0.3"}).status_code == 200
+    addresses = {pod.address for pod in world.pods}
+    until(lambda: figures(world, "latency_ms").keys() == addresses, "latencies", 10)
+    assert all(250 < ms < 1000 for ms in figures(world, "latency_ms").values())
+    assert set(figures(world, "error_rate").values()) == {0.0}
+
+
+def test_a_pod_that_answers_every_post_with_an_error_is_left_alone_in_ten_seconds(new_world) -> None:
+    """Its metrics are well and its errors quick: by its figures it is the best of all."""
+    world: World = new_world("buffered", settings={"rules": {"strategy": "time_to_first_token"}})
+    broken = world.pods[0]
+    broken.broken = True
+    began = time.monotonic()
+    with world.client() as client:
+        while time.monotonic() - began < 10:
+            client.post(CHAT, json=BODY)
+            time.sleep(0.05)
+        nodes = [client.post(CHAT, json=BODY).headers[names.NODE] for _ in range(30)]
+    assert nodes.count(broken.address) <= 1, nodes

@@ -38,7 +38,7 @@ async def test_every_source_of_the_whole_service_can_be_seen(tmp_path: Path):
         )
     )
     shown = [line for line in lines(parts.metrics) if line.startswith("isogloss_source_events_total{")]
-    assert len(shown) == 8
+    assert len(shown) == 9
     assert all(line.endswith(" 0.0") for line in shown)
 
     await parts.router.route(Decide({":path": "/v1/models"}, {}, None, None, rewritable=False))

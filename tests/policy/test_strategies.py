@@ -146,6 +146,12 @@ def test_a_node_with_a_smaller_share_and_one_with_a_lower_p99_are_preferred():
     assert picked(of(a=idle(p99_ms=4000.0), b=idle(p99_ms=200.0)), by=rules()) == "b"
 
 
+@pytest.mark.parametrize("strategy", ["router_balancing", FIRST])
+def test_a_node_that_answers_with_errors_is_left_alone_though_it_is_idle(strategy):
+    where = of(broken=idle(error_rate=0.9, running=0.0), well=idle(running=6.0, queued_tokens=2000.0))
+    assert picked(where, chat(prompt_tokens=100), by=rules(strategy)) == "well"
+
+
 def test_a_new_node_in_its_slow_start_gets_less():
     where = of(new=idle(warm=0.1, queued_tokens=0.0), old=idle(queued_tokens=3000.0))
     assert picked(where, chat(prompt_tokens=1000), by=rules(FIRST)) == "old"

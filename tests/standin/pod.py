@@ -77,6 +77,8 @@ class Pod:
     context_length: int = 1_000_000
     engine: Engine = field(default_factory=Engine)
     seen: list[Seen] = field(default_factory=list)
+    broken: bool = False
+    """Every request gets an error, at once; its metrics are well."""
     _runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -105,8 +107,8 @@ class Pod:
         body = await request.read()
         seen.sha256, seen.bytes = hashlib.sha256(body).hexdigest(), len(body)
         await asyncio.sleep(self._distance_s(request) + float(request.headers.get(WAIT, 0)))
-        if STATUS in request.headers:
-            return _json(shapes.error("on demand", "StandIn", None, 500), int(request.headers[STATUS]))
+        if STATUS in request.headers or self.broken:
+            return _json(shapes.error("on demand", "StandIn", None, 500), int(request.headers.get(STATUS, 500)))
         if path in _TEXTS:
             return await self._generate(request, seen, body)
         return self._small(request, body)
