@@ -58,9 +58,19 @@ class LiveFleet:
     Decisions read `fleet`, whose columns change in place: what we sent shows in the very next decision.
     """
 
-    def __init__(self, nodes: Iterable[Node], watermarks: Watermarks, *, watched: bool = False) -> None:
-        """*watched*: the ends of requests are told through their leases; else what is in flight is not known."""
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        watermarks: Watermarks,
+        *,
+        watched: bool = False,
+        prefill_tokens_per_s: float = 8000.0,
+    ) -> None:
+        """*watched*: the ends of requests are told through their leases. Else what is in flight is not known, and
+        prompts we sent are thought to be read at *prefill_tokens_per_s*."""
         self._watermarks = watermarks
+        self._rate = prefill_tokens_per_s
+        self._drained_at = 0.0
         self._watched = watched
         self.fleet = Fleet(nodes)
         size = len(self.fleet)
@@ -87,9 +97,11 @@ class LiveFleet:
             return None
         self._count(where, now, 1.0)
         self._prompt += 0.02 * (tokens - self._prompt) if self._prompt else tokens
-        self.fleet.queued_tokens[where] += tokens
         if not self._watched:
+            self._drain(now)
+            self.fleet.queued_tokens[where] = np.nan_to_num(self.fleet.queued_tokens.item(where)) + tokens
             return None
+        self.fleet.queued_tokens[where] += tokens
         self.fleet.inflight[where] += 1.0
         return Lease(self, address, self.fleet.nodes[where].key, tokens, now)
 
@@ -132,8 +144,9 @@ class LiveFleet:
         fleet.waiting[where] = _number(load.waiting)
         fleet.memory[where] = _number(load.memory)
         fleet.sent[where] = 0.0 if counted is None else max(0.0, fleet.sent[where] - counted)
-        if not self._watched:  # what waits is as long as what we send, and what we sent meanwhile comes on top
-            fleet.queued_tokens[where] = (fleet.waiting[where] + fleet.sent[where]) * self._prompt
+        if not self._watched:  # what waits is as long as what we send
+            self._drain(now)
+            fleet.queued_tokens[where] = np.fmax(fleet.queued_tokens[where], fleet.waiting[where] * self._prompt)
         self._seen[where] = now
         self._refused[where] = math.inf
         fleet.dead[where] = False
@@ -160,7 +173,7 @@ class LiveFleet:
             column[stale] = math.nan
         fleet.sent[stale] = 0.0
         if not self._watched:
-            fleet.queued_tokens[stale] = math.nan
+            self._drain(now)
         fleet.full[stale] = False
         fleet.latency_ms[:] = self._latencies.quantile(0.5)
         fleet.p99_ms[:] = self._latencies.quantile(0.99)
@@ -224,6 +237,12 @@ class LiveFleet:
         self.fleet.sent[where] += requests
         # Requests a second over the last 60 s, in 5 s steps (design formula 2); over less while we are younger.
         self.fleet.qps[where] = total / self._span(now)
+
+    def _drain(self, now: float) -> None:
+        """Nodes have read on since we last looked."""
+        read = max(0.0, now - self._drained_at) * self._rate
+        np.maximum(self.fleet.queued_tokens - read, 0.0, out=self.fleet.queued_tokens)
+        self._drained_at = now
 
     def _advance(self, now: float) -> None:
         self._began_at = min(self._began_at, now)

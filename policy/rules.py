@@ -110,7 +110,7 @@ class Residency(Struct, frozen=True, forbid_unknown_fields=True):
 class Rules(Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator decided once, for every request."""
 
-    strategy: Strategy = "router_balancing"
+    strategy: Strategy = "time_to_first_token"
     pools: dict[Name, Pool] = field(default_factory=dict)
     general: Name = "general"
     """The pool for requests of no clear intent, and the one that helps out when another is full."""

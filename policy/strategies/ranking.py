@@ -7,7 +7,7 @@ import numpy as np
 
 from policy.types import Bools, Floats
 
-A_FEW = 4.0
+A_FEW = 16.0
 
 
 class Ranking(NamedTuple):

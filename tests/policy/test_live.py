@@ -263,7 +263,6 @@ def test_unwatched_nothing_is_claimed_about_what_is_in_flight():
     books = LiveFleet([Node(address="a:1")], Watermarks())
     assert books.sent("a:1", 0.0, tokens=5.0) is None
     assert np.isnan(books.fleet.inflight[0])
-    assert np.isnan(books.fleet.queued_tokens[0])
 
 
 def test_unwatched_what_waits_is_as_long_as_what_we_send():
@@ -271,8 +270,18 @@ def test_unwatched_what_waits_is_as_long_as_what_we_send():
     books.sent("a:1", 0.0, tokens=500.0)
     books.observed("a:1", Load(running=1.0, waiting=4.0, memory=0.1), 1.0)
     assert books.fleet.queued_tokens[0] == pytest.approx(4 * 500.0)
-    books.sent("a:1", 1.1, tokens=500.0)
+    books.sent("a:1", 1.0, tokens=500.0)
     assert books.fleet.queued_tokens[0] == pytest.approx(5 * 500.0)
+
+
+def test_unwatched_prompts_are_read_as_time_goes_by():
+    books = LiveFleet([Node(address="a:1"), Node(address="b:1")], Watermarks(), prefill_tokens_per_s=1000.0)
+    books.sent("a:1", 5.0, tokens=500.0)
+    assert books.fleet.queued_tokens[0] == 500.0
+    books.sent("b:1", 5.2, tokens=100.0)
+    assert list(books.fleet.queued_tokens) == pytest.approx([300.0, 100.0])
+    books.tick(9.0)
+    assert list(books.fleet.queued_tokens) == [0.0, 0.0]
 
 
 def test_a_node_that_joins_a_running_fleet_starts_slowly_and_the_first_ones_do_not():

@@ -63,7 +63,7 @@ def test_a_match_under_the_floor_counts_as_none():
 
 
 def test_a_node_much_busier_than_the_others_is_not_taken_for_its_cache():
-    where = of(a=idle(running=1.0), b=idle(running=1.0), c=idle(running=40.0))
+    where = of(a=idle(running=1.0), b=idle(running=1.0), c=idle(running=140.0))
     assert picked(where, chat(prompt_tokens=1000), cached(0, 100, 1000), rules("prefix_match")) == "b"
 
 
@@ -111,7 +111,7 @@ def test_another_continent_only_when_this_one_has_no_headroom():
 
 def test_a_full_cache_costs_and_a_crowded_node_comes_last():
     assert picked(of(a=idle(memory=0.9), b=idle(memory=0.5)), chat(prompt_tokens=100), by=rules(FIRST)) == "b"
-    where = of(a=idle(running=30.0), b=idle(running=2.0), c=idle(running=2.0))
+    where = of(a=idle(running=130.0), b=idle(running=2.0), c=idle(running=2.0))
     assert picked(where, chat(prompt_tokens=1000), cached(1000, 0, 10), rules(FIRST)) == "c"
 
 
@@ -124,7 +124,7 @@ def test_without_any_load_known_router_balancing_decides():
 @pytest.mark.parametrize("term", ["place", "queue", "cache", "pressure", "guard"])
 def test_every_term_can_be_left_out(term):
     where = fleet(
-        node("a", LONDON), node("b", NEW_YORK), a=idle(queued_tokens=9000.0, memory=0.9, running=40.0), b=idle()
+        node("a", LONDON), node("b", NEW_YORK), a=idle(queued_tokens=9000.0, memory=0.9, running=400.0), b=idle()
     )
     facts = Features(place=place(PARIS), cached=np.array([100.0, 0.0]))
     whole = explain(chat(prompt_tokens=1000), facts, where, rules(FIRST))
