@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from ext_proc import names, parse, unpack
+from ext_proc import names, parse, prefix, unpack
 from ext_proc.config import Config
 from ext_proc.gather import Gather
 from ext_proc.observe.metrics import Metrics
 from ext_proc.parse import Parsed
 from ext_proc.parse.own import Own
+from ext_proc.prefix import BLOCK_BYTES
 from ext_proc.protocol import Answer, Decide, Refuse, Route
 from ext_proc.sources.sessions import Session, Sessions, identify
 from ext_proc.usage import Usage
 from policy.engine import Explanation, decide, explain
+from policy.kvcache import BLOCK_TOKENS, Block
 from policy.live import LiveFleet
 from policy.types import Binding, Decision, Features, Shed
 
@@ -85,14 +87,17 @@ class Router:
         began = time.perf_counter()  # uvloop's own clock is good to a millisecond only
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.server.deadline_ms / 1000.0  # reading a large body counts
-        parsed, unread = await self._read(asked, until)
-        if unread:
-            self._metrics.count(unread)
+        parsed, closed = await self._read(asked, until)
+        if closed:
+            self._metrics.count(closed)
         if parsed.malformed and self._config.server.reject_malformed:
             self._metrics.read(parsed)
             return self._refused(Refuse(status=400, message=MALFORMED, reason="malformed"))
 
         session, features = await self._facts(asked, parsed, until)
+        blocks = self._blocks(asked, parsed)
+        if blocks:
+            features = structs.replace(features, cached=self._fleet.cached(blocks))
         outcome = decide(parsed.request, features, self._fleet.fleet, self._config.rules)
         if isinstance(outcome, Shed):
             self._metrics.read(parsed)
@@ -106,7 +111,10 @@ class Router:
         if asked.instead_of is not None:
             self._metrics.count("decided-again")
             self._fleet.unsent(asked.instead_of, loop.time())
-        self._fleet.sent(outcome.node.address, loop.time(), parsed.request.prompt_tokens)
+        cached = 0.0 if features.cached is None else self._fleet.of(features.cached, outcome.node)
+        unread = max(0.0, parsed.request.prompt_tokens - cached)
+        self._fleet.sent(outcome.node.address, loop.time(), unread, blocks)
+        self._metrics.prefix(len(blocks), cached / BLOCK_TOKENS)
         # Envoy need not wait for our books: they are kept while it is already sending the request on.
         loop.call_soon(self._note, parsed, session, outcome, features, time.perf_counter() - began)
         return answer
@@ -116,12 +124,21 @@ class Router:
         until = asyncio.get_running_loop().time() + self._config.server.deadline_ms / 1000.0
         parsed, _ = await self._read(asked, until)
         session, features = await self._facts(asked, parsed, until)
+        if blocks := self._blocks(asked, parsed):
+            features = structs.replace(features, cached=self._fleet.cached(blocks))
         explanation = explain(parsed.request, features, self._fleet.fleet, self._config.rules)
         outcome = explanation.outcome
         if isinstance(outcome, Shed):
             return Explained(parsed, session, features, explanation, _refusal(outcome))
         answer = self._answer(outcome, parsed, asked, session)
         return Explained(parsed, session, features, explanation, answer)
+
+    def _blocks(self, asked: Decide, parsed: Parsed) -> tuple[Block, ...]:
+        """The prompt's beginning; no two tenants' and no two models' prompts begin alike."""
+        if sum(map(len, parsed.prompt)) < BLOCK_BYTES:
+            return ()
+        tenant = asked.headers.get(self._config.sessions.tenant_header, "")
+        return prefix.blocks(parsed.prompt, tenant, parsed.request.model or "")
 
     async def _read(self, asked: Decide, until: float) -> tuple[Parsed, str]:
         """What the request says, and, where its body stayed closed, why: one word for counters."""

@@ -13,6 +13,9 @@ from policy.types import Floats
 
 Block = int
 """A 64-bit hash."""
+BLOCK_TOKENS = 512
+CACHE_BLOCKS = 600
+"""A model of 8B parameters with 40 GB for its cache holds about so many."""
 HOT_ABOVE, HOT_DECAY_S, HOT_WINDOW_S = 5.0, 30.0, 60.0
 MOST_PREFIXES = 100_000
 """Prefixes whose heat is kept; the coldest by last use goes first."""
@@ -61,6 +64,16 @@ class PrefixLedger:
             holders.discard(node)
             if not holders:
                 del self._holders[gone]
+
+    def keep(self, rows: Sequence[int | None], capacities: Sequence[int]) -> "PrefixLedger":
+        """The same for another list of nodes: each one's old row, or None for a node that starts empty."""
+        new = PrefixLedger(capacities)
+        for i, row in enumerate(rows):
+            if row is not None:
+                new._held[i] = self._held[row]
+                for block in self._held[row]:
+                    new._holders.setdefault(block, set()).add(i)
+        return new
 
     def forget(self, node: int) -> None:
         """*node* started anew: its cache is empty."""

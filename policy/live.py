@@ -1,10 +1,11 @@
 """The fleet as it is now: which nodes there are, how busy each is, what we sent and what came of it."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from policy.kvcache import BLOCK_TOKENS, CACHE_BLOCKS, Block, PrefixLedger
 from policy.latency import Latencies
 from policy.rules import Watermarks
 from policy.types import Fleet, Floats, Load, Node
@@ -18,6 +19,8 @@ DEAD_S = 3.0
 SLOW_START_S = 30.0
 """A node that comes to a running fleet takes so long to get its whole share: its caches are cold."""
 COLDEST = 0.1
+MOST_BLOCKS = 200_000
+"""Blocks of all nodes together; about 300 bytes each."""
 _SLOTS = int(WINDOW_S / STEP_S)
 _KEPT = (
     "running", "waiting", "memory", "qps", "sent", "inflight", "queued_tokens", "latency_ms", "p99_ms", "error_rate",
@@ -86,16 +89,19 @@ class LiveFleet:
         """Since when a pod has refused every connection."""
         self._came: Floats = np.full(size, -math.inf)
         """When a node joined a running fleet; NaN: since the last tick."""
+        self._ledger = PrefixLedger(_capacities(size))
         self._prompt = 0.0
         """Tokens of a prompt, on average."""
         self._use(self.fleet, Latencies(size))
 
-    def sent(self, address: str, now: float, tokens: float = 0.0) -> Lease | None:
-        """One more request of *tokens* prompt tokens (that the node has not cached) goes to *address*."""
+    def sent(self, address: str, now: float, tokens: float = 0.0, blocks: Sequence[Block] = ()) -> Lease | None:
+        """One more request goes to *address*: *tokens* of its prompt are not cached there, its prefix is *blocks*."""
         where = self.fleet.by_address.get(address)
         if where is None:
             return None
         self._count(where, now, 1.0)
+        if blocks:
+            self._ledger.sent(where, blocks)
         self._prompt += 0.02 * (tokens - self._prompt) if self._prompt else tokens
         if not self._watched:
             self._drain(now)
@@ -104,6 +110,14 @@ class LiveFleet:
         self.fleet.queued_tokens[where] += tokens
         self.fleet.inflight[where] += 1.0
         return Lease(self, address, self.fleet.nodes[where].key, tokens, now)
+
+    def cached(self, blocks: Sequence[Block]) -> Floats:
+        """Tokens of a prompt of *blocks* that each node has in its cache, as far as we know, [n]."""
+        return self._ledger.matched(blocks) * float(BLOCK_TOKENS)
+
+    def of(self, column: Floats, node: Node) -> float:
+        """A column's value for *node*."""
+        return column.item(self.fleet.by_address[node.address])
 
     def unsent(self, address: str, now: float) -> None:
         """One that was counted as sent to *address* went elsewhere."""
@@ -192,6 +206,7 @@ class LiveFleet:
         self._refused = np.full(len(new), math.inf)
         self._came = np.full(len(new), math.nan if len(old) else -math.inf)
         rows = [_row(old, node) for node in new.nodes]
+        self._ledger = self._ledger.keep(rows, _capacities(len(new)))
         self._use(new, latencies.keep(rows))
         for i, was in enumerate(rows):
             if was is None:
@@ -267,6 +282,11 @@ class LiveFleet:
             self.fleet.full[where] = True
         elif not memory >= self._watermarks.low:
             self.fleet.full[where] = False
+
+
+def _capacities(nodes: int) -> list[int]:
+    """Blocks to keep in mind of each node; of a very large fleet fewer, so that all together cost bounded memory."""
+    return [min(CACHE_BLOCKS, max(16, MOST_BLOCKS // max(1, nodes)))] * nodes
 
 
 def _row(fleet: Fleet, node: Node) -> int | None:

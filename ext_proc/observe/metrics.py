@@ -36,6 +36,12 @@ class Metrics:
         self._tokens = Counter(
             "isogloss_tokens", "Tokens of answers that a gateway shows us.", ["kind"], registry=self.registry
         )
+        self._blocks = Counter(
+            "isogloss_prefix_blocks",
+            "Blocks of prompts, and those thought to be cached.",
+            ["kind"],
+            registry=self.registry,
+        )
         self._events = Counter("isogloss_events", "Things worth knowing.", ["event"], registry=self.registry)
         self._seconds = Histogram(
             "isogloss_decision_seconds", "From complete input to answer.", buckets=_SECONDS, registry=self.registry
@@ -101,6 +107,12 @@ class Metrics:
         for kind in ("prompt", "completion", "cached"):
             if tokens := getattr(usage, kind):
                 self._tokens.labels(kind).inc(tokens)
+
+    def prefix(self, asked: int, cached: float) -> None:
+        """A prompt of *asked* whole blocks went to a node thought to have *cached* of them."""
+        if asked:
+            self._blocks.labels("asked").inc(asked)
+            self._blocks.labels("cached").inc(cached)
 
     def shed(self, reason: str) -> None:
         """We answered the client ourselves."""

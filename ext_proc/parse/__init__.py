@@ -35,6 +35,8 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
     cut: bool = False
     """Turns were longer than the encoder's window: head and tail were kept."""
     ignored_hints: int = 0
+    prompt: tuple[memoryview, ...] = ()
+    """What the model reads, in order, undecoded."""
 
     def with_model(self, body: bytes, model: str) -> bytes:
         """*body* with another model in the place of its own; not a byte else changes."""
@@ -109,6 +111,7 @@ def read(
         quoted=said.quoted,
         cut=said.cut,
         ignored_hints=ignored,
+        prompt=said.prompt,
     )
 
 

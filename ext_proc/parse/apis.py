@@ -36,6 +36,8 @@ class Json(NamedTuple):
     """Members the model reads with them: they may hold pictures, and count as prompt."""
     around: tuple[str, ...] = ()
     """Members that are text around the words: they count as prompt and are never embedded."""
+    writes: bool = False
+    """The model writes an answer, and keeps the prompt's beginning in its cache for the next."""
 
     def read(self, headers: Mapping[str, str], body: bytes, window: int, auto: str | None) -> Said:
         """As in `Api`."""
@@ -61,6 +63,8 @@ class Json(NamedTuple):
             out.weigh(raw, *[found[name] for name in self.beside])
         for name in self.around:
             out.tokens += len(found[name]) // 4
+        if self.writes:
+            out.prompt = (*[found[name] for name in self.around], raw)
         return out
 
 
@@ -88,7 +92,7 @@ class Form(NamedTuple):
 
 
 _POOLED: Members = (("input", prompt), ("messages", turns))
-_MESSAGES = Json("messages", (("messages", turns),), around=("system", "tools"))
+_MESSAGES = Json("messages", (("messages", turns),), around=("system", "tools"), writes=True)
 _RERANK = Json("rerank", (("query", query),), beside=("documents",))
 _SCORE = Json(
     "score",
@@ -97,9 +101,9 @@ _SCORE = Json(
 )
 
 APIS: Mapping[str, Api] = {
-    "/v1/chat/completions": Json("chat", (("messages", turns),), around=("tools",)),
-    "/v1/completions": Json("completions", (("prompt", prompt),)),
-    "/v1/responses": Json("responses", (("input", said),), around=("instructions", "tools")),
+    "/v1/chat/completions": Json("chat", (("messages", turns),), around=("tools",), writes=True),
+    "/v1/completions": Json("completions", (("prompt", prompt),), writes=True),
+    "/v1/responses": Json("responses", (("input", said),), around=("instructions", "tools"), writes=True),
     "/v1/messages": _MESSAGES,
     "/v1/messages/count_tokens": _MESSAGES,
     "/v1/embeddings": Json("embeddings", _POOLED),

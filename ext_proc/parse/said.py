@@ -32,6 +32,8 @@ class Said(msgspec.Struct):
     asked: int = 0
     turns: int = 0
     cut: bool = False
+    prompt: tuple[memoryview, ...] = ()
+    """What the model reads, in order, as it came; empty where no two prompts share a beginning worth knowing."""
 
     def hear(self, words: Words, window: int) -> None:
         """Take the text to embed from a user's turns."""

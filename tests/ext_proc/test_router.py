@@ -431,3 +431,26 @@ async def test_explain_takes_the_decision_and_leaves_no_trace():
     assert told.explanation.candidates[0].address == CODE.address
     assert not world.sessions._bindings
     assert world.fleet.fleet.sent.sum() == 0
+
+
+async def test_a_long_prompt_goes_where_its_beginning_was_read_and_no_other_tenants_does():
+    nodes = tuple(Node(address=f"10.0.0.{i}:8000") for i in range(1, 5))
+    world = World(*nodes, rules=Rules(strategy="time_to_first_token"))
+    text = "a long document " * 2000
+
+    async def sent(question: str, token: str) -> str:
+        body = json.dumps({"messages": [{"role": "user", "content": text + question}]}).encode()
+        headers = {":method": "POST", ":path": "/v1/chat/completions", "authorization": token}
+        answer = await world.router.route(Decide(headers, {}, None, body, True))
+        assert isinstance(answer, Route)
+        return answer.node
+
+    first = await sent("who?", "one")
+    for node in nodes:
+        if node.address != first:
+            world.fleet.sent(node.address, 0.0, 1.0)  # idle, but known
+    world.fleet.tick(1e9)  # everything read by now
+    assert {await sent(f"and {i}?", "one") for i in range(3)} == {first}
+    page = world.metrics.page().decode()
+    assert 'isogloss_prefix_blocks_total{kind="cached"} 45.0' in page
+    assert len({await sent(f"{i}?", "two") for i in range(2)} | {first}) > 1
