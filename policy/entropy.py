@@ -34,14 +34,14 @@ def weights(load: Floats) -> Floats:
 
     Equal load, and no load at all, give equal weights.
     """
-    n, total = load.size, float(load.sum())
+    n, total = load.size, float(np.add.reduce(load))
     if total <= 0.0:
         return np.full(n, 1.0 / max(1, n))
     raw = 1.0 / (load / total + _NOTHING)
-    out: Floats = raw / raw.sum()
-    most = max(MAX_SHARE, 1.0 / n)
-    over = out > most
-    if over.any() and not over.all():  # at most one can be over a half
-        out[over] = most
-        out[~over] *= (1.0 - most * int(over.sum())) / out[~over].sum()
+    out: Floats = raw / np.add.reduce(raw)
+    highest = int(out.argmax())
+    if out[highest] > MAX_SHARE and n > 1:  # at most one can be over a half
+        out[highest] = 0.0
+        out *= (1.0 - MAX_SHARE) / np.add.reduce(out)
+        out[highest] = MAX_SHARE
     return out

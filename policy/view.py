@@ -12,7 +12,7 @@ from policy.types import Bools, Features, Fleet, Floats, Request
 class View:
     """The arguments of a decision and what follows from them. Reads, never writes."""
 
-    __slots__ = ("_room", "features", "fleet", "intent", "origin", "pool", "request", "rules")
+    __slots__ = ("_load", "_room", "features", "fleet", "intent", "origin", "pool", "request", "rules")
 
     def __init__(self, request: Request, features: Features, fleet: Fleet, rules: Rules) -> None:
         self.request = request
@@ -26,6 +26,7 @@ class View:
         self.origin: Floats | None = geo.origin(features.place, fleet)
         """Where the client is, as a unit vector [3]."""
         self._room: Bools | None = None
+        self._load: Floats | None = None
 
     @property
     def room(self) -> Bools:
@@ -46,12 +47,18 @@ class View:
 
         A node nobody could read counts as an average one.
         """
+        if self._load is None:
+            self._load = self._requests()
+        return self._load
+
+    def _requests(self) -> Floats:
         fleet = self.fleet
-        scraped = fleet.running + np.nan_to_num(fleet.waiting)
-        unknown = np.isnan(scraped)
-        if unknown.all():
-            return np.fmax(np.nan_to_num(fleet.sent), fleet.inflight)
-        if unknown.any():
+        scraped = fleet.running + fleet.waiting
+        if math.isnan(np.add.reduce(scraped)):
+            scraped = fleet.running + np.nan_to_num(fleet.waiting)
+            unknown = np.isnan(scraped)
+            if unknown.all():
+                return np.fmax(np.nan_to_num(fleet.sent), fleet.inflight)
             scraped[unknown] = scraped[~unknown].mean()
         return np.fmax(scraped + fleet.sent, fleet.inflight)
 

@@ -1,5 +1,7 @@
 """Hot or cold, then latency or load: the rule of Prequal (Wydrowski et al., NSDI 2024), with a view of every node."""
 
+import math
+
 import numpy as np
 
 from policy.strategies.ranking import Ranking, known
@@ -16,7 +18,8 @@ def prequal(view: View, nodes: Indices) -> Ranking:
     """The cold candidate of lowest latency; where all are hot, the one with the fewest requests."""
     requests = view.load()[nodes]
     latency = known(view.fleet.latency_ms[nodes], _UNMEASURED_MS)
-    hot = requests > np.quantile(requests, HOT_QUANTILE)
+    limit = math.floor(HOT_QUANTILE * (requests.size - 1))
+    hot = requests > np.partition(requests, limit)[limit]
     criteria = {
         "cold": np.where(hot, 0.0, _COLD),
         "latency": np.where(hot, 0.0, -latency),

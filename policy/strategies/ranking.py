@@ -1,5 +1,6 @@
 """What a strategy gives back."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,9 +22,9 @@ class Ranking(NamedTuple):
 
 def known(values: Floats, otherwise: float) -> Floats:
     """*values* with every NaN the mean of the others: an unknown neither wins nor loses; *otherwise* where all are."""
-    missing = np.isnan(values)
-    if not missing.any():
+    if not math.isnan(np.add.reduce(values)):
         return values
+    missing = np.isnan(values)
     return np.where(missing, otherwise if missing.all() else values[~missing].mean(), values)
 
 
@@ -32,7 +33,7 @@ def crowded(requests: Floats, spread: float) -> Bools:
 
     Bounded loads (Mirrokni et al. 2018): nothing that draws requests to a node may overfill it.
     """
-    out: Bools = requests > spread * float(requests.mean()) + A_FEW
+    out: Bools = requests > spread * float(np.add.reduce(requests)) / requests.size + A_FEW
     return out
 
 

@@ -33,7 +33,7 @@ def router_balancing(view: View, nodes: Indices) -> Ranking:
         points = _weighed("share of requests", points, entropy.weights(view.load()[nodes]), criteria)
     if balance.latency:
         points = _weighed("P99", points, by_latency(fleet.p99_ms[nodes]), criteria)
-        points = _weighed("errors", points, 1.01 - np.nan_to_num(fleet.error_rate[nodes]), criteria)
+        points = _weighed("errors", points, 1.01 - np.fmax(fleet.error_rate[nodes], 0.0), criteria)
     if view.origin is not None:
         km = geo.distances_km(view.origin, fleet.positions[nodes])
         criteria["distance"] = 0.0 - geo.rings(km, view.rules.near_km)  # not -0.0

@@ -1,5 +1,7 @@
 """When would the first token be there? Seconds all the way: the way, the queue, the prompt, a cache that is full."""
 
+import math
+
 import numpy as np
 
 from policy import geo
@@ -26,10 +28,9 @@ def time_to_first_token(view: View, nodes: Indices) -> Ranking:
     seconds["prompt"] = _unread(view, nodes) / rate
     if rules.pressure:
         low = view.rules.watermarks.low
-        full = np.nan_to_num(fleet.memory[nodes])
-        seconds["pressure"] = rules.pressure_s * np.maximum(full - low, 0.0) / (1.0 - low)
-    seconds["errors"] = rules.error_s * np.nan_to_num(fleet.error_rate[nodes])
-    cost = np.add.reduce(list(seconds.values()))
+        seconds["pressure"] = np.fmax(fleet.memory[nodes] - low, 0.0) * (rules.pressure_s / (1.0 - low))
+    seconds["errors"] = np.fmax(fleet.error_rate[nodes], 0.0) * rules.error_s
+    cost = sum(seconds.values(), np.zeros(nodes.size))
     equal = rules.equal_s + 0.01 * float(cost.min())
     criteria = {name: -part for name, part in seconds.items()}
     if rules.guard:
@@ -44,7 +45,8 @@ def time_to_first_token(view: View, nodes: Indices) -> Ranking:
 
 def _signals(view: View, nodes: Indices) -> bool:
     fleet = view.fleet
-    return not (np.isnan(fleet.queued_tokens[nodes]).all() and np.isnan(fleet.running[nodes]).all())
+    # fmin.reduce is NaN only where all are.
+    return not (math.isnan(np.fmin.reduce(fleet.queued_tokens)) and math.isnan(np.fmin.reduce(fleet.running[nodes])))
 
 
 def _way(view: View, nodes: Indices) -> Floats:
@@ -58,8 +60,10 @@ def _way(view: View, nodes: Indices) -> Floats:
 def _ahead(view: View, nodes: Indices) -> Floats:
     """Prompt tokens that a node reads before ours: what it says or we know; else requests of this one's own length."""
     fleet = view.fleet
-    waiting = np.nan_to_num(fleet.waiting[nodes]) + fleet.sent[nodes]
     told = fleet.queued_tokens[nodes]
+    if not math.isnan(np.add.reduce(told)):
+        return told
+    waiting = np.fmax(fleet.waiting[nodes], 0.0) + fleet.sent[nodes]
     return np.where(np.isnan(told), waiting * max(1, view.request.prompt_tokens), told)
 
 
