@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -47,6 +47,13 @@ class Explained(NamedTuple):
     answer: Answer
 
 
+class _Facts(NamedTuple):
+    session: Session
+    features: Features
+    blocks: tuple[Block, ...]
+    """What the prompt begins with."""
+
+
 class Router:
     """One question at a time, any number of them at once; collaborators come through the constructor."""
 
@@ -84,7 +91,7 @@ class Router:
 
     async def route(self, asked: Decide) -> Answer:
         """Never later than the deadline by more than the decision itself takes."""
-        began = time.perf_counter()  # uvloop's own clock is good to a millisecond only
+        times = [time.perf_counter()]  # uvloop's own clock is good to a millisecond only
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.server.deadline_ms / 1000.0  # reading a large body counts
         parsed, closed = await self._read(asked, until)
@@ -94,38 +101,27 @@ class Router:
             self._metrics.read(parsed)
             return self._refused(Refuse(status=400, message=MALFORMED, reason="malformed"))
 
-        session, features = await self._facts(asked, parsed, until)
-        blocks = self._blocks(asked, parsed)
-        if blocks:
-            features = structs.replace(features, cached=self._fleet.cached(blocks))
-        outcome = decide(parsed.request, features, self._fleet.fleet, self._config.rules)
+        times.append(time.perf_counter())
+        facts = await self._facts(asked, parsed, until)
+        times.append(time.perf_counter())
+        outcome = decide(parsed.request, facts.features, self._fleet.fleet, self._config.rules)
         if isinstance(outcome, Shed):
             self._metrics.read(parsed)
             return self._refused(_refusal(outcome))
 
-        answer = self._answer(outcome, parsed, asked, session)
-        if asked.observing:
-            self._metrics.read(parsed)
-            self._metrics.decided(outcome, features, time.perf_counter() - began)
-            return answer
-        if asked.instead_of is not None:
-            self._metrics.count("decided-again")
-            self._fleet.unsent(asked.instead_of, loop.time())
-        cached = 0.0 if features.cached is None else self._fleet.of(features.cached, outcome.node)
-        unread = max(0.0, parsed.request.prompt_tokens - cached)
-        self._fleet.sent(outcome.node.address, loop.time(), unread, blocks)
-        self._metrics.prefix(len(blocks), cached / BLOCK_TOKENS)
+        answer = self._answer(outcome, parsed, asked, facts.session)
+        if not asked.observing:
+            self._send(asked, parsed, outcome, facts, loop.time())
+        times.append(time.perf_counter())
         # Envoy need not wait for our books: they are kept while it is already sending the request on.
-        loop.call_soon(self._note, parsed, session, outcome, features, time.perf_counter() - began)
+        loop.call_soon(self._note, asked, parsed, outcome, facts, times)
         return answer
 
     async def explain(self, asked: Decide) -> Explained:
         """The decision `route` would take now, with all that went into it; nothing is counted or remembered."""
         until = asyncio.get_running_loop().time() + self._config.server.deadline_ms / 1000.0
         parsed, _ = await self._read(asked, until)
-        session, features = await self._facts(asked, parsed, until)
-        if blocks := self._blocks(asked, parsed):
-            features = structs.replace(features, cached=self._fleet.cached(blocks))
+        session, features, _ = await self._facts(asked, parsed, until)
         explanation = explain(parsed.request, features, self._fleet.fleet, self._config.rules)
         outcome = explanation.outcome
         if isinstance(outcome, Shed):
@@ -172,14 +168,26 @@ class Router:
             return structs.replace(asked, body=None), str(why)
         return structs.replace(asked, headers=headers, body=body, rewritable=False), ""
 
-    async def _facts(self, asked: Decide, parsed: Parsed, until: float) -> tuple[Session, Features]:
+    async def _facts(self, asked: Decide, parsed: Parsed, until: float) -> _Facts:
         session = identify(asked.headers, parsed.user, self._client(asked), self._config.sessions, self._secret)
         features = await self._gather.features(parsed, session, asked.headers, asked.attributes, until=until)
         if asked.instead_of is not None and features.binding is not None:
             # The version remembered is that of this very request's first decision: it is no retry for that.
             binding = structs.replace(features.binding, context_version=None)
             features = structs.replace(features, binding=binding)
-        return session, features
+        if blocks := self._blocks(asked, parsed):
+            features = structs.replace(features, cached=self._fleet.cached(blocks))
+        return _Facts(session, features, blocks)
+
+    def _send(self, asked: Decide, parsed: Parsed, decision: Decision, facts: _Facts, now: float) -> None:
+        """What the very next decision has to know of this one."""
+        if asked.instead_of is not None:
+            self._metrics.count("decided-again")
+            self._fleet.unsent(asked.instead_of, now)
+        held = facts.features.cached
+        cached = 0.0 if held is None else self._fleet.of(held, decision.node)
+        self._fleet.sent(decision.node.address, now, max(0.0, parsed.request.prompt_tokens - cached), facts.blocks)
+        self._metrics.prefix(len(facts.blocks), cached / BLOCK_TOKENS)
 
     def _client(self, asked: Decide) -> object:
         return self._address(asked.headers, asked.attributes) if self._config.sessions.by_address else None
@@ -217,11 +225,11 @@ class Router:
         self._metrics.shed(refuse.reason)
         return refuse
 
-    def _note(self, parsed: Parsed, session: Session, decision: Decision, features: Features, seconds: float) -> None:
+    def _note(self, asked: Decide, parsed: Parsed, decision: Decision, facts: _Facts, times: Sequence[float]) -> None:
         self._metrics.read(parsed)
-        self._metrics.decided(decision, features, seconds)
-        if parsed.request.api is not None:
-            self._remember(session, decision, features, parsed.request.context_version)
+        self._metrics.decided(decision, facts.features, *times)
+        if parsed.request.api is not None and not asked.observing:
+            self._remember(facts.session, decision, facts.features, parsed.request.context_version)
 
     def _remember(self, session: Session, decision: Decision, features: Features, version: int | None) -> None:
         had = features.binding

@@ -1,6 +1,7 @@
 """What is counted, for Prometheus."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
@@ -46,6 +47,14 @@ class Metrics:
         self._seconds = Histogram(
             "isogloss_decision_seconds", "From complete input to answer.", buckets=_SECONDS, registry=self.registry
         )
+        stages = Histogram(
+            "isogloss_stage_seconds",
+            "Parts of that: read, gather, decide.",
+            ["stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._stages = [stages.labels(stage) for stage in ("read", "gather", "decide")]
         self.streams = Gauge("isogloss_streams", "ext_proc streams open.", registry=self.registry)
         self._sources: list[tuple[str, object, tuple[str, ...]]] = []
         self.registry.register(self)
@@ -91,8 +100,8 @@ class Metrics:
         if parsed.ignored_hints:
             self.count("hint-ignored")
 
-    def decided(self, decision: Decision, features: Features, seconds: float) -> None:
-        """A node was chosen after *seconds*."""
+    def decided(self, decision: Decision, features: Features, *times: float) -> None:
+        """A node was chosen. *times*: when we began, had read, had gathered, had decided, in seconds."""
         self._plus(self._decisions, decision.node.pool, decision.node.region or "", decision.tier)
         self._plus(self._intents, decision.intent or "none")
         self._plus(self._places, features.place.source if features.place is not None else "none")
@@ -100,7 +109,9 @@ class Metrics:
             self._plus(self._missing, source)
         if decision.conflict:
             self.count("context-conflict")
-        self._seconds.observe(seconds)
+        for stage, (start, end) in zip(self._stages, pairwise(times), strict=True):
+            stage.observe(end - start)
+        self._seconds.observe(times[-1] - times[0])
 
     def used(self, usage: Usage) -> None:
         """An answer passed by."""
