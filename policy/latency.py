@@ -49,15 +49,22 @@ class Latencies:
             self.peak_ms[node] = peak * kept + ms * (1.0 - kept)
         self._peak_at[node] = now
 
-    def failed(self, node: int, now: float) -> None:
-        """An answer that was an error of the node's."""
+    def failed(self, node: int, now: float, ms: float = 0.0) -> None:
+        """An answer that was an error of the node's, or did not begin within *ms*: it would have taken longer."""
         self._failed[node] += self._weight(now)
+        if ms > self.peak_ms.item(node):
+            self.peak_ms[node], self._peak_at[node] = ms, now
 
     def quantile(self, q: float) -> Floats:
         """The latency that a share *q* of the answers stays under, in ms, [n]; NaN where none was seen."""
         total = self._counts.sum(axis=1)
         place = (np.cumsum(self._counts, axis=1) >= (q * total)[:, None]).argmax(axis=1)
         out: Floats = np.where(total > 0.0, _MIDDLES[place], np.nan)
+        return out
+
+    def answers(self, now: float) -> Floats:
+        """Answers that the figures rest on, older ones counting less, [n]."""
+        out: Floats = self._fine / self._weight(now)
         return out
 
     def error_rate(self) -> Floats:

@@ -19,6 +19,8 @@ DEAD_S = 3.0
 SLOW_START_S = 30.0
 """A node that comes to a running fleet takes so long to get its whole share: its caches are cold."""
 COLDEST = 0.1
+ENOUGH = 50
+"""Answers lately; a P99 of fewer says more about their prompts than about the node."""
 MOST_BLOCKS = 200_000
 """Blocks of all nodes together; about 300 bytes each."""
 _SLOTS = int(WINDOW_S / STEP_S)
@@ -52,7 +54,8 @@ class Lease:
         """The answer is over, or will never come. *failed*: by the node's fault."""
         if not self._ended:
             self._ended = True
-            self._fleet._ended(self.node, self._key, 0.0 if self._began else self._tokens, failed, now)
+            waited_ms = 0.0 if self._began else (now - self._sent_at) * 1000.0
+            self._fleet._ended(self.node, self._key, 0.0 if self._began else self._tokens, failed, waited_ms, now)
 
 
 class LiveFleet:
@@ -192,6 +195,8 @@ class LiveFleet:
         fleet.latency_ms[:] = self._latencies.quantile(0.5)
         fleet.p99_ms[:] = self._latencies.quantile(0.99)
         fleet.error_rate[:] = self._latencies.error_rate()
+        p99s = fleet.p99_ms[self._latencies.answers(now) >= ENOUGH]
+        fleet.usual_ms = float(np.median(p99s)) if p99s.size else math.nan
         self._came[np.isnan(self._came)] = now
         fleet.warm[:] = np.clip((now - self._came) / SLOW_START_S, COLDEST, 1.0)
 
@@ -208,6 +213,7 @@ class LiveFleet:
         rows = [_row(old, node) for node in new.nodes]
         self._ledger = self._ledger.keep(rows, _capacities(len(new)))
         self._use(new, latencies.keep(rows))
+        new.usual_ms = old.usual_ms
         for i, was in enumerate(rows):
             if was is None:
                 continue
@@ -232,12 +238,12 @@ class LiveFleet:
             self.fleet.queued_tokens[where] = max(0.0, self.fleet.queued_tokens.item(where) - tokens)
             self._latencies.answered(where, ms, now)
 
-    def _ended(self, address: str, key: str, unread_tokens: float, failed: bool, now: float) -> None:
+    def _ended(self, address: str, key: str, unread_tokens: float, failed: bool, waited_ms: float, now: float) -> None:
         if (where := self._same(address, key)) is not None:
             self.fleet.inflight[where] = max(0.0, self.fleet.inflight.item(where) - 1.0)
             self.fleet.queued_tokens[where] = max(0.0, self.fleet.queued_tokens.item(where) - unread_tokens)
             if failed:
-                self._latencies.failed(where, now)
+                self._latencies.failed(where, now, waited_ms)
 
     def _same(self, address: str, key: str) -> int | None:
         """The node's row, unless another pod has its address by now."""

@@ -62,6 +62,8 @@ class FirstToken(Struct, frozen=True, forbid_unknown_fields=True):
     """How fast a node reads prompts, where nobody measured it."""
     pressure_s: Annotated[float, Meta(ge=0.0, le=60.0)] = 1.0
     """What a full KV cache costs: requests wait or are pushed out; from the low watermark on, in proportion."""
+    request_s: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.002
+    """What each request at a node, running or waiting, costs the next one beside its prompt."""
     error_s: Annotated[float, Meta(ge=0.0, le=600.0)] = 5.0
     """What a request that fails costs, times the share of a node's answers that lately were its errors."""
     spread: Annotated[float, Meta(ge=1.0)] = 2.0
@@ -72,6 +74,8 @@ class FirstToken(Struct, frozen=True, forbid_unknown_fields=True):
     queue: bool = True
     cache: bool = True
     pressure: bool = True
+    late: bool = True
+    """What a node's answers lately took beyond the fleet's middle P99: it is slow, whatever its queue says."""
     guard: bool = True
 
 

@@ -228,6 +228,9 @@ class Fleet:
         self.peak_ms = _column(row.peak_ms for row in rows)
         self.error_rate = _column(row.error_rate for row in rows)
         self.warm = _column(row.warm for row in rows)
+        p99s = self.p99_ms[~np.isnan(self.p99_ms)]
+        self.usual_ms = float(np.median(p99s)) if p99s.size else math.nan
+        """The fleet's middle P99: what takes longer is slow for this fleet, though some nodes be slow."""
         self.full: Bools = self.memory > high
         """Over the high watermark and not yet back under the low one: takes no new work."""
         self.dead: Bools = np.zeros(len(self.nodes), dtype=np.bool_)

@@ -57,8 +57,8 @@ class View:
         if math.isnan(np.add.reduce(scraped)):
             scraped = fleet.running + np.nan_to_num(fleet.waiting)
             unknown = np.isnan(scraped)
-            if unknown.all():
-                return np.fmax(np.nan_to_num(fleet.sent), fleet.inflight)
+            if unknown.all():  # what we sent says nothing where we know what has not ended
+                return np.where(np.isnan(fleet.inflight), np.nan_to_num(fleet.sent), fleet.inflight)
             scraped[unknown] = scraped[~unknown].mean()
         return np.fmax(scraped + fleet.sent, fleet.inflight)
 

@@ -24,11 +24,13 @@ def time_to_first_token(view: View, nodes: Indices) -> Ranking:
     rate = known(fleet.prefill_rate[nodes], rules.prefill_tokens_per_s) * np.maximum(fleet.warm[nodes], 1e-3)
     seconds: dict[str, Floats] = {"network": _way(view, nodes)} if rules.place else {}
     if rules.queue:
-        seconds["queue"] = _ahead(view, nodes) / rate
+        seconds["queue"] = _ahead(view, nodes) / rate + view.load()[nodes] * rules.request_s
     seconds["prompt"] = _unread(view, nodes) / rate
     if rules.pressure:
         low = view.rules.watermarks.low
         seconds["pressure"] = np.fmax(fleet.memory[nodes] - low, 0.0) * (rules.pressure_s / (1.0 - low))
+    if rules.late:
+        seconds["late"] = np.fmax(fleet.peak_ms[nodes] - fleet.usual_ms, 0.0) / 1000.0
     seconds["errors"] = np.fmax(fleet.error_rate[nodes], 0.0) * rules.error_s
     cost = sum(seconds.values(), np.zeros(nodes.size))
     equal = rules.equal_s + 0.01 * float(cost.min())

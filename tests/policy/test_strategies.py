@@ -75,6 +75,7 @@ FIRST = "time_to_first_token"
 def test_first_token_adds_up_seconds():
     where = of(a=idle(queued_tokens=8000.0), b=idle(queued_tokens=0.0))
     told = explain(chat(prompt_tokens=4000), cached(4000, 0), where, rules(FIRST))
+    # Both are idle otherwise: no request at them costs anything.
     a, b = sorted(told.candidates, key=lambda candidate: candidate.address)
     assert a.points == pytest.approx(-1.0)  # a queue of 8,000 tokens at 8,000 a second, and nothing to read
     assert b.points == pytest.approx(-0.5)
@@ -121,10 +122,19 @@ def test_without_any_load_known_router_balancing_decides():
     assert "request rate" in told.candidates[0].criteria
 
 
-@pytest.mark.parametrize("term", ["place", "queue", "cache", "pressure", "guard"])
+def test_a_node_slower_than_the_fleets_middle_p99_is_late_and_one_slow_node_does_not_move_the_middle():
+    loads = {f"n{i}": idle(queued_tokens=400.0, peak_ms=170.0, p99_ms=180.0) for i in range(4)}
+    where = of(slow=idle(queued_tokens=0.0, peak_ms=2000.0, p99_ms=2000.0), **loads)
+    assert {picked(where, chat(turn=turn), by=rules(FIRST)) for turn in range(20)} == set(loads)
+
+
+@pytest.mark.parametrize("term", ["place", "queue", "cache", "pressure", "late", "guard"])
 def test_every_term_can_be_left_out(term):
     where = fleet(
-        node("a", LONDON), node("b", NEW_YORK), a=idle(queued_tokens=9000.0, memory=0.9, running=400.0), b=idle()
+        node("a", LONDON),
+        node("b", NEW_YORK),
+        a=idle(queued_tokens=9000.0, memory=0.9, running=400.0, peak_ms=900.0),
+        b=idle(p99_ms=100.0),
     )
     facts = Features(place=place(PARIS), cached=np.array([100.0, 0.0]))
     whole = explain(chat(prompt_tokens=1000), facts, where, rules(FIRST))
