@@ -75,7 +75,7 @@ class FirstToken(Struct, frozen=True, forbid_unknown_fields=True):
     cache: bool = True
     pressure: bool = True
     late: bool = True
-    """What a node's answers lately took beyond the fleet's middle P99: it is slow, whatever its queue says."""
+    """What a node's answers lately took beyond twice the fleet's middle P99: it is slow, whatever its queue says."""
     guard: bool = True
 
 

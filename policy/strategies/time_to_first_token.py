@@ -10,6 +10,8 @@ from policy.strategies.router_balancing import ABROAD, router_balancing
 from policy.types import Floats, Indices
 from policy.view import View
 
+SLOW = 2.0
+"""Times the fleet's middle P99: less than that is chance, or a long prompt."""
 _LATER = 1e6  # seconds: behind every candidate that is not crowded
 
 
@@ -30,7 +32,7 @@ def time_to_first_token(view: View, nodes: Indices) -> Ranking:
         low = view.rules.watermarks.low
         seconds["pressure"] = np.fmax(fleet.memory[nodes] - low, 0.0) * (rules.pressure_s / (1.0 - low))
     if rules.late:
-        seconds["late"] = np.fmax(fleet.peak_ms[nodes] - fleet.usual_ms, 0.0) / 1000.0
+        seconds["late"] = np.fmax(fleet.peak_ms[nodes] - SLOW * fleet.usual_ms, 0.0) / 1000.0
     seconds["errors"] = np.fmax(fleet.error_rate[nodes], 0.0) * rules.error_s
     cost = sum(seconds.values(), np.zeros(nodes.size))
     equal = rules.equal_s + 0.01 * float(cost.min())

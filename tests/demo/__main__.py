@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ext_proc import names
-from tests.demo import report, traffic
+from tests.demo import report, traffic, trouble
 from tests.demo.clients import networks
 from tests.demo.setting import Setting, setting
 
@@ -39,7 +39,9 @@ def main() -> int:
             seen = _measure(here, out)
             report.tables(seen, out)
             _explain(here, out)
-            held = report.verdict(report.claims(seen), out)
+            what, troubles = _trouble(here, out)
+            trouble.show(what, troubles, here, out)
+            held = report.verdict([*report.claims(seen), *trouble.claims(troubles)], out)
             out.print(f"{'Every claim held' if held else 'Not every claim held'}, in {time.monotonic() - began:.0f} s.")
             if options.keep:
                 _keep(here, out)
@@ -67,12 +69,21 @@ def _measure(here: Setting, out: Console) -> report.Seen:
     return report.Seen(here, routed, plain, with_us, without, _twice(here))
 
 
+def _trouble(here: Setting, out: Console) -> tuple[str, list[trouble.Trouble]]:
+    talks = traffic.conversations()
+    total = min(trouble.PROMPTS, len(talks)) * len(trouble.STRATEGIES)
+    what = trouble.befall(here)
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=out) as bar:
+        job = bar.add_task("pods in trouble, strategy by strategy", total=total)
+        return what, trouble.measure(here, talks, lambda: bar.advance(job))
+
+
 def _twice(here: Setting) -> tuple[str, str]:
     """The same question to the service and to `isogloss explain`: the nodes they name."""
     body = {"model": "auto", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1}
     answer = httpx.post(f"{here.url}/v1/chat/completions", json=body, headers={"x-forwarded-for": ADDRESS}, timeout=60)
     said = subprocess.run([*_command(here), "--json"], capture_output=True, text=True, check=True).stdout
-    return answer.headers[names.NODE], json.loads(said)["answer"]["headers"][names.ENDPOINT]
+    return answer.headers[names.NODE], json.loads(said)["answer"]["headers"][names.ENDPOINT].split(",")[0]
 
 
 def _explain(here: Setting, out: Console) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from tests.demo.clients import write_database
 from tests.e2e.processes import Process, listens
 from tests.standin.engine import Engine
 from tests.standin.pod import Pod, kilometres
-from tests.standin.running import free_ports, running
+from tests.standin.running import Loop, free_ports, running
 
 REGIONS = {"us-east": (39.04, -77.49, "NA"), "eu-west": (53.35, -6.26, "EU"), "ap-southeast": (1.35, 103.82, "AS")}
 POOLS = {"code": ("coding", "math"), "general": ()}
@@ -38,6 +39,20 @@ class Setting:
     nodes: dict[str, tuple[str, str]]
     """Region and pool of each address."""
     service: Process
+    pods: list[Pod]
+    loop: Loop
+
+    def restart(self, strategy: str) -> None:
+        """The service anew, with another strategy and nothing learnt; back when Envoy asks it again."""
+        settings = yaml.safe_load(self.config.read_text())
+        settings["rules"]["strategy"] = strategy
+        path = self.config.with_name("trouble.yaml")
+        path.write_text(yaml.safe_dump(settings, sort_keys=False))
+        self.service.kill()
+        while _asks(self):
+            time.sleep(0.05)
+        self.service = _serve(path)
+        self.service.until(lambda: _asks(self), "isogloss", 60)
 
     def counter(self, name: str) -> int:
         """One of Envoy's ext_proc counters."""
@@ -67,9 +82,8 @@ def setting(folder: Path) -> Iterator[Setting]:
     path.write_text(yaml.safe_dump(_isogloss(pods, nodes, ports), sort_keys=False))
     config = configuration.load(path)
     with ExitStack() as stack:
-        stack.enter_context(running(pods))
-        service = Process([sys.executable, "-m", "ext_proc.cli", "serve", "--config", path], folder / "isogloss.log")
-        stack.callback(service.end)
+        loop = stack.enter_context(running(pods))
+        service = _serve(path)
         service.until(lambda: listens(config.server.port), "isogloss", 120)
         proxy = _envoy(config, folder, ports[-1])
         stack.callback(proxy.end)
@@ -81,9 +95,17 @@ def setting(folder: Path) -> Iterator[Setting]:
             admin_url=f"http://127.0.0.1:{config.envoy.admin_port}",
             nodes=nodes,
             service=service,
+            pods=pods,
+            loop=loop,
         )
+        stack.callback(lambda: made.service.end())  # noqa: PLW0108 - by then it may be another
         proxy.until(lambda: _asks(made), "envoy's health check of isogloss")
         yield made
+
+
+def _serve(config: Path) -> Process:
+    command = [sys.executable, "-m", "ext_proc.cli", "serve", "--config", config]
+    return Process(command, config.with_name("isogloss.log"))
 
 
 def nearest(latitude: float, longitude: float) -> str:
@@ -99,6 +121,7 @@ def _isogloss(pods: list[Pod], nodes: dict[str, tuple[str, str]], ports: list[in
         "rules": {
             "pools": {pool: {"model": MODELS[pool], "intents": list(POOLS[pool])} for pool in POOLS},
             "general": "general",
+            "fallbacks": 2,  # this Envoy follows a list; some gateways read one address only
         },
         "fleet": {
             "nodes": [

@@ -36,6 +36,10 @@ class Engine:
     _cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
     _free: asyncio.Semaphore | None = None
 
+    def set_seats(self, seats: int) -> None:
+        """Another number of seats, for requests to come."""
+        self.seats, self._free = seats, None
+
     @property
     def kv_usage(self) -> float:
         """Share of the cache held by running requests."""
@@ -44,11 +48,11 @@ class Engine:
     @asynccontextmanager
     async def seat(self, prompt: bytes, max_tokens: int) -> AsyncIterator[int]:
         """Wait for a seat and read the prompt; gives the prompt's tokens."""
-        self._free = self._free or asyncio.Semaphore(self.seats)
+        free = self._free = self._free or asyncio.Semaphore(self.seats)
         tokens = max(1, len(prompt) // TOKEN_BYTES)
         self.waiting += 1
         try:
-            await self._free.acquire()
+            await free.acquire()
         finally:
             self.waiting -= 1
         self.running += 1
@@ -60,7 +64,7 @@ class Engine:
         finally:
             self.held -= tokens + max_tokens
             self.running -= 1
-            self._free.release()
+            free.release()
 
     async def words(self, count: int) -> AsyncIterator[str]:
         """*count* tokens at the engine's speed."""
