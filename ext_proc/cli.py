@@ -1,4 +1,4 @@
-"""`isogloss`: serve, explain, check, fit, envoy bootstrap|validate."""
+"""`isogloss`: serve, explain, check, fit, simulate, envoy bootstrap|validate."""
 
 import argparse
 import asyncio
@@ -68,7 +68,24 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--seed-weight", type=float, default=20.0, help="what a seed counts while refitting on traffic")
     fit.add_argument("--traffic-weight", type=float, default=1.0, help="what a prompt of the traffic counts")
     fit.add_argument("--random-state", type=int, default=0)
+
+    sim = commands.add_parser("simulate", help="run the strategies on fleets that exist only in numbers")
+    sim.add_argument("names", nargs="*", metavar="NAME", help="scenarios; default: all")
+    sim.add_argument("--seeds", type=int, default=10, help="how many")
+    sim.add_argument("--first-seed", type=int, default=1)
+    sim.add_argument("--json", type=Path, metavar="FILE", help="everything, for machines")
+    sim.add_argument("--plots", type=Path, metavar="DIR", help="PNG files; needs isogloss[plots]")
+    sim.add_argument("--traces", type=Path, metavar="DIR", help="recorded requests; default: ../shared/traces")
+    sim.add_argument("--list", action="store_true", help="name the scenarios and stop")
+    sim.add_argument("--ablate", action="store_true", help="the default strategy with each of its terms off in turn")
+    sim.set_defaults(run=_simulate)
     return parser
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from ext_proc import simulation_command  # noqa: PLC0415 - the service does without
+
+    return simulation_command.simulate(options)
 
 
 def _command(

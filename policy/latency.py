@@ -5,6 +5,7 @@ every so often all weights are scaled back. Buckets grow by a tenth, so a quanti
 """
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 
@@ -18,6 +19,7 @@ PEAK_DECAY_S = 10.0
 """Of the peak average, as in Finagle and linkerd."""
 _RESCALE = 60.0  # in τ: exp(60) leaves room in a double
 _EDGES = LOWEST_MS * GROWTH ** np.arange(BUCKETS)
+_EDGE_LIST = _EDGES.tolist()  # bisect in a list: one number, a tenth of searchsorted's price
 _MIDDLES = _EDGES / math.sqrt(GROWTH)
 
 
@@ -39,7 +41,7 @@ class Latencies:
     def answered(self, node: int, ms: float, now: float) -> None:
         """An answer that was as it should be, after *ms*."""
         weight = self._weight(now)
-        self._counts[node, min(BUCKETS - 1, int(np.searchsorted(_EDGES, ms)))] += weight
+        self._counts[node, min(BUCKETS - 1, bisect_left(_EDGE_LIST, ms))] += weight
         self._fine[node] += weight
         peak = self.peak_ms.item(node)
         if math.isnan(peak) or ms >= peak:
@@ -57,10 +59,14 @@ class Latencies:
 
     def quantile(self, q: float) -> Floats:
         """The latency that a share *q* of the answers stays under, in ms, [n]; NaN where none was seen."""
-        total = self._counts.sum(axis=1)
-        place = (np.cumsum(self._counts, axis=1) >= (q * total)[:, None]).argmax(axis=1)
-        out: Floats = np.where(total > 0.0, _MIDDLES[place], np.nan)
-        return out
+        return self.quantiles(q)[0]
+
+    def quantiles(self, *shares: float) -> list[Floats]:
+        """The same for several shares, counted once."""
+        upto = np.cumsum(self._counts, axis=1)
+        total = upto[:, -1]
+        seen = total > 0.0
+        return [np.where(seen, _MIDDLES[(upto >= (q * total)[:, None]).argmax(axis=1)], np.nan) for q in shares]
 
     def answers(self, now: float) -> Floats:
         """Answers that the figures rest on, older ones counting less, [n]."""

@@ -192,8 +192,7 @@ class LiveFleet:
         if not self._watched:
             self._drain(now)
         fleet.full[stale] = False
-        fleet.latency_ms[:] = self._latencies.quantile(0.5)
-        fleet.p99_ms[:] = self._latencies.quantile(0.99)
+        fleet.latency_ms[:], fleet.p99_ms[:] = self._latencies.quantiles(0.5, 0.99)
         fleet.error_rate[:] = self._latencies.error_rate()
         p99s = fleet.p99_ms[self._latencies.answers(now) >= ENOUGH]
         fleet.usual_ms = float(np.median(p99s)) if p99s.size else math.nan

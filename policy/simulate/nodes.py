@@ -2,7 +2,7 @@
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -20,6 +20,8 @@ class Job(Struct, eq=False):
     output_tokens: int = 0
     blocks: tuple[int, ...] = ()
     intent: str | None = None
+    pool: str | None = None
+    """The one its intent belongs to."""
     region: int = -1
     node: int = -1
     hit_blocks: int = 0
@@ -69,9 +71,10 @@ class Node:
         """Share of what it can hold."""
         return 0.0
 
-    def _factor(self) -> float:
+    def _factor(self, job: Job) -> float:
         fault = self._fault("factor")
-        return (1.0 if fault is None else fault.factor) / self._group.speed
+        foreign = self._group.foreign if job.pool not in (None, self._group.pool) else 1.0
+        return (1.0 if fault is None else fault.factor) * foreign / self._group.speed
 
     def _fault(self, *kinds: str) -> Fault | None:
         now = self._clock.now
@@ -108,7 +111,7 @@ class Server(Node):
         slots = math.inf if self._group.slots == 0 else max(1.0, round(self._group.slots * (1.0 - self.taken)))
         while self._queue and self._busy < slots:
             job = self._queue.popleft()
-            seconds = job.service_s * self._factor()
+            seconds = job.service_s * self._factor(job)
             self._busy += 1
             self.work_s += seconds
             self._clock.after(seconds, self._done, job)
@@ -157,7 +160,7 @@ class Worker(Node):
         job.hit_blocks = self._look_up(job.blocks)
         tokens = max(0, job.prompt_tokens - job.hit_blocks * self._block_tokens)
         rate = self._group.prefill_tokens_per_s or 1.0
-        seconds = tokens / rate * self._factor()
+        seconds = tokens / rate * self._factor(job)
         self.work_s += seconds
         self._clock.after(seconds, self._has_read, job)
 
@@ -165,12 +168,18 @@ class Worker(Node):
         self._keep(job.blocks)
         self._told(job, "began")
         self._writing += 1
-        self._clock.after(job.output_tokens / self._group.decode_tokens_per_s * self._factor(), self._has_written, job)
+        seconds = job.output_tokens / self._group.decode_tokens_per_s * self._factor(job)
+        self._clock.after(seconds, self._has_written, job)
         self._read()
 
     def _has_written(self, job: Job) -> None:
         self._writing -= 1
         self._told(job, "ended")
+
+    @property
+    def holds(self) -> Collection[int]:
+        """The blocks in the cache."""
+        return self._cache.keys()
 
     def _look_up(self, blocks: tuple[int, ...]) -> int:
         found = 0

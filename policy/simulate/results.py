@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from policy.entropy import entropy, evenness
 from policy.simulate.nodes import Job, Node, Worker
 from policy.simulate.scenario import Bar, Scenario
 from policy.types import Floats
@@ -23,10 +24,12 @@ class Outcome(Struct, frozen=True):
         scenario: Scenario,
         jobs: Sequence[Job],
         nodes: Sequence[Node],
-        evenness: Sequence[float],
+        watched: Sequence[Sequence[float]],
         homes: Sequence[set[int]],
     ) -> "Outcome":
-        """Count what began after the warm-up."""
+        """Count what began after the warm-up. *watched*: requests at each node, second by second."""
+        loads = np.array(watched).reshape(len(watched), len(nodes))
+        even = [evenness(load) for load in loads]
         counted = [job for job in jobs if job.at >= scenario.warm_up_s]
         fine = [job for job in counted if not job.failed]
         first = np.array([job.began - job.at for job in fine])
@@ -40,13 +43,15 @@ class Outcome(Struct, frozen=True):
             **_spread("e2e", whole),
             **_spread("all", every),
             "max/mean": float(at_nodes.max() / max(1e-9, at_nodes.mean())),
-            "evenness": float(np.mean(evenness)) if evenness else float("nan"),
+            **_evenness(loads, even, scenario.round_s),
             **_caches(nodes),
         }
+        if scenario.goal_s is not None:
+            measures["within goal"] = sum(j.ended - j.at <= scenario.goal_s for j in fine) / max(1, len(counted))
         placed = [job for job in counted if job.region >= 0 and homes[job.region]]
         if placed:
             measures["cross-region"] = sum(job.node not in homes[job.region] for job in placed) / len(placed)
-        return cls(measures, np.sort(first), list(evenness))
+        return cls(measures, np.sort(first), even)
 
 
 def _spread(name: str, seconds: Floats) -> dict[str, float]:
@@ -61,12 +66,31 @@ def _spread(name: str, seconds: Floats) -> dict[str, float]:
     }
 
 
+def _evenness(loads: Floats, even: Sequence[float], round_s: float | None) -> dict[str, float]:
+    if not even:
+        return {}
+    mean = loads.mean(axis=0)
+    out = {"evenness": float(np.mean(even)), "load max/mean": float(mean.max() / max(1e-9, mean.mean()))}
+    if round_s is not None:
+        rounds = [entropy(part.mean(axis=0)) for part in np.split(loads, range(int(round_s), len(loads), int(round_s)))]
+        out |= {f"H round {i}": bits for i, bits in enumerate(rounds, 1)}
+        settled = rounds[2:]
+        out["settled"] = abs(rounds[2] / rounds[-1] - 1.0) if settled else float("nan")
+        out["swing"] = max(settled) - min(settled) if settled else float("nan")
+    return out
+
+
 def _caches(nodes: Sequence[Node]) -> dict[str, float]:
     workers = [node for node in nodes if isinstance(node, Worker)]
     asked = sum(worker.asked for worker in workers)
     if not asked:
         return {}
-    return {"hit rate": sum(worker.hits for worker in workers) / asked, "stored": sum(w.stored for w in workers)}
+    kept = [worker.holds for worker in workers]
+    return {
+        "hit rate": sum(worker.hits for worker in workers) / asked,
+        "stored": sum(worker.stored for worker in workers),
+        "redundant": sum(map(len, kept)) - len(set[int]().union(*kept)),
+    }
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -79,8 +103,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def held(bar: Bar, found: Mapping[str, Mapping[str, float]]) -> tuple[bool, float]:
     """Whether a bar was met, and the figure it was held to. *found*: measures by line."""
     figure = found[bar.line][bar.measure]
-    unit = found[bar.relative_to][bar.measure] if bar.relative_to is not None else 1.0
+    unit = 1.0
+    if bar.relative_to == "others":
+        best = min if bar.at_most is not None else max
+        unit = best(measures[bar.measure] for line, measures in found.items() if line != bar.line)
+    elif bar.relative_to is not None:
+        unit = found[bar.relative_to][bar.measure]
     fine = (bar.at_most is None or figure <= bar.at_most * unit) and (
         bar.at_least is None or figure >= bar.at_least * unit
     )
-    return fine, figure / unit
+    return fine, figure / unit if unit else float("nan")

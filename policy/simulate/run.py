@@ -8,7 +8,6 @@ import numpy as np
 from policy import geo
 from policy import types as policy
 from policy.engine import decide
-from policy.entropy import evenness
 from policy.kvcache import PrefixLedger
 from policy.live import Lease, LiveFleet
 from policy.simulate.clock import Clock
@@ -19,8 +18,8 @@ from policy.simulate.work import Recorded, jobs, replayed
 from policy.types import Features, Floats, Intent, Place, Request, Shed
 
 TICK_S = 1.0
-AFTERWARDS_S = 120.0
-"""How long the last requests may take."""
+AFTERWARDS_S = 10.0
+"""How often it is asked whether the last requests are done."""
 
 
 def simulate(scenario: Scenario, line: Line, seed: int, level: float = 1.0, trace: Sequence[Recorded] = ()) -> Outcome:
@@ -35,8 +34,10 @@ def simulate(scenario: Scenario, line: Line, seed: int, level: float = 1.0, trac
     world = _World(scenario, line, np.random.default_rng([seed, 2]))
     for job in work:
         world.clock.at(job.at, world.arrives, job)
-    world.clock.run(scenario.seconds + load.start_s + AFTERWARDS_S)
-    return Outcome.of(scenario, world.jobs, world.nodes, world.evenness, world.homes)
+    world.clock.run(scenario.seconds + load.start_s)
+    while world.open:  # all end: at the latest when their clients give up
+        world.clock.run(world.clock.now + AFTERWARDS_S)
+    return Outcome.of(scenario, world.jobs, world.nodes, world.watched, world.homes)
 
 
 class _Router:
@@ -53,8 +54,8 @@ class _World:
         self.clock = Clock()
         self.jobs: list[Job] = []
         self.nodes: list[Node] = []
-        self.evenness: list[float] = []
-        """H / log₂ n of the requests at the nodes, second by second."""
+        self.watched: list[list[float]] = []
+        """Requests at each node, second by second."""
         self._scenario, self._line = scenario, line
         self._places = [
             Place(source="scenario", latitude=r.latitude, longitude=r.longitude, continent=r.continent)
@@ -77,17 +78,33 @@ class _World:
         self._way_s = np.array([_ways_s(place, fleet) for place in self._places])
         self.homes = _homes(scenario, groups)
         capacities = [max(1, group.cache_blocks) for group in groups]
-        self._routers = [_Router(known, line, capacities, first_turn=7919 * r) for r in range(scenario.routers.count)]
+        turns = random.integers(1 << 32, size=scenario.routers.count)
+        self.routers = [_Router(known, line, capacities, int(turn)) for turn in turns]
         self._leases: dict[int, Lease | None] = {}
-        for r, router in enumerate(self._routers):
+        for r, router in enumerate(self.routers):
             self.clock.at(0.0, self._tick, router)
             if scenario.routers.scrape_s is not None:  # replicas do not march in step
-                self.clock.at(scenario.routers.scrape_s * r / len(self._routers), self._scrape, router)
+                self.clock.at(scenario.routers.scrape_s * r / len(self.routers), self._scrape, router)
         self.clock.at(scenario.warm_up_s + TICK_S, self._watch)
+        self._begin(groups, random)
+
+    @property
+    def open(self) -> bool:
+        """Some requests have not ended."""
+        return bool(self._leases)
+
+    def _begin(self, groups: Sequence[Group], random: np.random.Generator) -> None:
+        """What the nodes have before the first request arrives, as if the first router had sent it."""
+        law = self._scenario.load.service
+        for i, group in enumerate(groups):
+            for _ in range(group.start):
+                job = Job(at=0.0, node=i, service_s=float(random.exponential(law.mean)) if law else 0.0)
+                self.jobs.append(job)
+                self._goes(self.routers[0], job, 0.0)
 
     def arrives(self, job: Job) -> None:
         """A client asks one of the routers."""
-        router = self._routers[len(self.jobs) % len(self._routers)]
+        router = self.routers[len(self.jobs) % len(self.routers)]
         self.jobs.append(job)
         router.turn += 1
         request = Request(path="/", api="chat", prompt_tokens=job.prompt_tokens, turn=router.turn)
@@ -98,9 +115,11 @@ class _World:
             return
         job.node = self._addresses[outcome.node.address]
         cached = 0.0 if features.cached is None else float(features.cached[job.node])
-        self._leases[id(job)] = router.live.sent(
-            outcome.node.address, self.clock.now, max(0.0, job.prompt_tokens - cached)
-        )
+        self._goes(router, job, max(0.0, job.prompt_tokens - cached))
+
+    def _goes(self, router: _Router, job: Job, unread_tokens: float) -> None:
+        address = router.live.fleet.nodes[job.node].address
+        self._leases[id(job)] = router.live.sent(address, self.clock.now, unread_tokens)
         if job.blocks:
             router.ledger.sent(job.node, job.blocks)
         self.clock.after(self._way(job), self.nodes[job.node].take, job)
@@ -160,7 +179,7 @@ class _World:
 
     def _watch(self) -> None:
         if self.clock.now <= self._scenario.seconds:
-            self.evenness.append(evenness(np.array([float(node.running + node.waiting) for node in self.nodes])))
+            self.watched.append([float(node.running + node.waiting) for node in self.nodes])
             self.clock.after(TICK_S, self._watch)
 
 

@@ -86,6 +86,10 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     region: str | None = None
     pool: str = "general"
     antagonist: Antagonist | None = None
+    foreign: Positive = 1.0
+    """A request whose intent belongs to another pool takes so many times as long: its adapter or cache is elsewhere."""
+    start: Annotated[int, Meta(ge=0)] = 0
+    """Requests each node has when the run begins."""
     qps_limit: Positive = 1e9
 
 
@@ -128,7 +132,7 @@ class Bar(Struct, frozen=True, forbid_unknown_fields=True):
     at_most: float | None = None
     at_least: float | None = None
     relative_to: str | None = None
-    """A line of the same run: the bar is a multiple of its figure."""
+    """A line of the same run: the bar is a multiple of its figure. `others`: of the best figure of all other lines."""
     source: str = ""
 
 
@@ -145,6 +149,10 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     """Requests that come before are served and not counted."""
     timeout_s: Positive = 60.0
     """A client gives up after."""
+    goal_s: Positive | None = None
+    """Answers that are whole by then are counted (`within goal`)."""
+    round_s: Positive | None = None
+    """Given: the entropy of the load in each round of this length (`H round 1`…), in bits."""
     block_tokens: Annotated[int, Meta(ge=1)] = 512
     regions: tuple[Region, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -152,3 +160,13 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     levels: tuple[float, ...] = (1.0,)
     """The load is run at each multiple of its rate."""
     bars: tuple[Bar, ...] = ()
+
+    def __post_init__(self) -> None:
+        for bar in self.bars:
+            for line in (bar.line, bar.relative_to):
+                if line is not None and line != "others" and line not in self.lines:
+                    raise ValueError(f"bars: there is no line {line!r}; lines: {', '.join(self.lines)}")
+            if bar.level not in self.levels:
+                raise ValueError(f"bars: there is no level {bar.level}; levels: {', '.join(map(str, self.levels))}")
+        if (node := max((fault.node for fault in self.faults), default=0)) >= sum(g.count for g in self.nodes):
+            raise ValueError(f"faults: there is no node {node}")

@@ -45,6 +45,7 @@ def jobs(
             prompt_tokens=int(prompts[i]),
             output_tokens=int(lengths[intent][i] if intent in lengths else outputs[i]),
             intent=load.intents[intent].name if intent >= 0 else None,
+            pool=load.intents[intent].pool if intent >= 0 else None,
             region=int(homes[i]),
         )
         shared = load.prefixes.tokens // block_tokens if load.prefixes is not None and prefixes[i] >= 0 else 0
